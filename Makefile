@@ -1,0 +1,75 @@
+# Needs make and Python 3.11 or newer; everything else goes into .venv.
+# Another interpreter: make test PYTHON=/path/to/python
+
+PYTHON ?=
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip install -q -c constraints.txt
+
+export PIP_ROOT_USER_ACTION := ignore
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Numba's cache does not see a change in a function that a kernel calls, or in compile options,
+# so every state of the kernels has a cache of its own.
+KERNELS := $(shell cat src/coblock/kernels/*.py 2>/dev/null | cksum | tr ' ' '-')
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(KERNELS)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:  # one pip at a time in the environment
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format clean
+
+help:  ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## /  make \1  \t/p' Makefile
+
+demo: $(VENV)/core.stamp  ## find the blocks in the votes of a US Senate
+	@$(VENV)/bin/coblock demo
+
+test: lint  ## lint, then run every test
+	$(RUN) -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/dev.stamp  ## style, types and layers
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/dev.stamp  ## put the code in shape
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+clean:  ## remove the environment and all caches
+	rm -rf $(VENV) .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist htmlcov .coverage .coverage.*
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/made.stamp:
+	@found=; novenv=; \
+	for python in $(if $(PYTHON),"$(PYTHON)",python3.13 python3.12 python3.11 python3 python); do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    found=1; \
+	    if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then novenv=; break; fi; \
+	    novenv=$${novenv:-$$python}; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    echo "coblock needs Python 3.11 or newer, but found none$(if $(PYTHON), at $(PYTHON))." \
+	         "Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; \
+	elif [ -n "$$novenv" ]; then \
+	    package=$$("$$novenv" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	    echo "$$novenv cannot make virtual environments: its venv module is missing." \
+	         "On Debian or Ubuntu, install the package $$package." >&2; exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$("$$python" --version)."; \
+	"$$python" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/core.stamp: $(VENV)/made.stamp pyproject.toml constraints.txt
+	@echo "Installing coblock."
+	@$(PIP) -e .
+	@touch $@
+
+# The development environment holds the plain one.
+$(VENV)/dev.stamp: $(VENV)/made.stamp pyproject.toml constraints.txt
+	@echo "Installing coblock and the development tools."
+	@$(PIP) -e ".[dev]"
+	@touch $(VENV)/core.stamp $@

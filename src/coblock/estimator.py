@@ -1,0 +1,329 @@
+"""The scikit-learn face of coblock; it holds no mathematics."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, BiclusterMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coblock import checks, prediction
+from coblock.fitting import Settings, fit
+from coblock.inference.report import Sweep
+from coblock.inference.variational import METHODS
+from coblock.kernels import Floats
+from coblock.relation import Relation
+from coblock.result import Result
+from coblock.summary import summarise
+
+
+class IRM(BiclusterMixin, BaseEstimator):
+    """Infinite Relational Model: clusters rows and columns of a binary relation.
+
+    The number of clusters is found, not given. Unseen cells are left out exactly.
+
+    Parameters
+    ----------
+    relation : {"bipartite", "directed", "undirected"}, default="bipartite"
+        Directed and undirected relations have one set of objects, clustered once.
+    inference : {"acvb0", "acvb", "cvb0", "cvb", "vb", "gibbs"}, default="acvb0"
+        Collapsed variational Bayes of zeroth or second order, averaged (``a``) or not; plain
+        variational Bayes; collapsed Gibbs sampling.
+    max_clusters : int, tuple of int or None, default=None
+        Truncation: the largest number of clusters, of rows and of columns. Gibbs starts with so
+        many and is not truncated. None is 20.
+    init : {"random"}, default="random"
+        Where to start: random soft memberships, as in the paper.
+    prior : {"shared", "per-block"}, default="shared"
+        One Beta prior for the link probabilities of all blocks, or the paper's, one for each.
+    variance : {"exact", "paper"}, default="exact"
+        For the second order: the variance of the counts, or the paper's, which is too small.
+    hyperparameters : {"newton", "fixed-point", "fixed"}, default="newton"
+        How the prior and the concentrations are learnt; the fixed point is the paper's and slow.
+        Gibbs samples them unless they are fixed.
+    binarize : float or None, default=0.0
+        Values above it are links. None: the input must already be 0 or 1.
+    burn_in : int or None, default=None
+        Sweeps before averaging begins. None waits until memberships change little.
+    tol : float, default=1e-5
+        Stop when the mean change of a membership falls below it (``vb``: the relative change of
+        the bound). 0 runs ``max_iter`` sweeps.
+    max_iter : int, default=500
+        Largest number of sweeps. Gibbs does all of them and averages the second half.
+    n_init : int, default=1
+        Fits from different starts; the one with the largest log evidence is kept.
+    n_jobs : int or None, default=None
+        Threads over which the starts are spread.
+    random_state : int, RandomState or None, default=None
+        Same data, seed and version: the same bits.
+    warm_start : bool, default=False
+        Go on from the memberships of the last fit.
+    callback : callable or None, default=None
+        Called with a :class:`~coblock.inference.report.Sweep` after each sweep; True stops the fit.
+    verbose : int, default=0
+        1 tells of every sweep on standard error.
+
+    Attributes
+    ----------
+    row_labels_, column_labels_ : ndarray of int
+        Most probable cluster of each row and column; 0 is the largest. One-domain relations
+        also have ``labels_``.
+    row_membership_, column_membership_ : ndarray
+        Probability of each cluster, for each row and column.
+    block_probability_, block_links_, block_cells_ : ndarray of shape (K1, K2)
+        Posterior mean link probability, expected links and observed cells of each block. An
+        undirected block stands on both sides of the diagonal.
+    concentration_ : tuple of float
+        One for each domain.
+    block_prior_ : tuple
+        (a, b), floats or, for ``prior="per-block"``, arrays.
+    log_evidence_ : float
+        Log evidence of the labels, hyperparameters at their best.
+    n_iter_, converged_, trace_ : int, bool, list of dict
+        Sweeps, whether the change fell below ``tol``, and the report of each sweep.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.kron(np.array([[1, 0], [0, 1]]), np.ones((10, 8)))
+    >>> model = IRM(random_state=0).fit(X)
+    >>> model.block_probability_.shape
+    (2, 2)
+    >>> model.row_labels_
+    array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])
+    """
+
+    def __init__(
+        self,
+        relation: str = "bipartite",
+        *,
+        inference: str = "acvb0",
+        max_clusters: int | tuple[int, int] | None = None,
+        init: str = "random",
+        prior: str = "shared",
+        variance: str = "exact",
+        hyperparameters: str = "newton",
+        binarize: float | None = 0.0,
+        burn_in: int | None = None,
+        tol: float = 1e-5,
+        max_iter: int = 500,
+        n_init: int = 1,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        callback: Callable[[Sweep], object] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.relation = relation
+        self.inference = inference
+        self.max_clusters = max_clusters
+        self.init = init
+        self.prior = prior
+        self.variance = variance
+        self.hyperparameters = hyperparameters
+        self.binarize = binarize
+        self.burn_in = burn_in
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.callback = callback
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: object = None, *, unseen: Any = None) -> "IRM":
+        """Find the blocks of a relation.
+
+        Parameters
+        ----------
+        X : sparse matrix, array, data frame or Relation
+            Rows by columns; values above ``binarize`` are links, NaN is an unseen cell.
+        y : ignored
+            For scikit-learn's sake.
+        unseen : sparse matrix, optional
+            Its stored cells are unseen.
+        """
+        settings = self._settings()
+        relation = self._relation(X, unseen, kind=self.relation, reset=True)
+        seed = check_random_state(self.random_state).randint(2**31)
+        initial = self._earlier_memberships(relation)
+        result = fit(
+            relation,
+            settings,
+            np.random.default_rng(seed),
+            initial=initial,
+            callback=self._callback(),
+        )
+        self._publish(result)
+        return self
+
+    def predict(self, X: Any, *, unseen: Any = None) -> NDArray[np.int32]:
+        """Return the most probable cluster of each new row; the model does not change."""
+        return self.predict_membership(X, unseen=unseen).argmax(axis=1).astype(np.int32)
+
+    def predict_membership(self, X: Any, *, unseen: Any = None) -> Floats:
+        """Return the cluster probabilities of new rows, given the fitted columns.
+
+        New rows of a directed relation are known as senders only.
+        """
+        check_is_fitted(self)
+        new = self._relation(X, unseen, kind="bipartite", reset=False)
+        return prediction.fold_in(self._result, new)
+
+    def link_probability(self, rows: ArrayLike, columns: ArrayLike) -> Floats:
+        """Return the probability of a link for pairs of fitted rows and columns.
+
+        The two arrays of positions are broadcast against each other.
+        """
+        check_is_fitted(self)
+        shape = self._result.relation.shape
+        rows = checks.check_positions(rows, shape[0], "row")
+        columns = checks.check_positions(columns, shape[1], "column")
+        rows, columns = np.broadcast_arrays(rows, columns)
+        flat = prediction.link_probability(self._result, rows.ravel(), columns.ravel())
+        return flat.reshape(rows.shape)
+
+    def score_links(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> float:
+        """Return the mean log probability of cells that were (True) or were not (False) links."""
+        probability = self.link_probability(rows, columns)
+        links = np.asarray(values)
+        if links.shape != probability.shape or links.size == 0:
+            msg = (
+                f"values has shape {links.shape}, but rows and columns give {probability.shape}. "
+                "Give one value for each cell, and one cell at least."
+            )
+            raise ValueError(msg)
+        bad = ~np.isin(links, (0, 1))
+        if bad.any():
+            msg = (
+                f"values must be 0 or 1, but {bad.sum():,} of {links.size:,} are not; the first is "
+                f"{links[bad].flat[0]}."
+            )
+            raise ValueError(msg)
+        return prediction.mean_log_probability(probability, links.astype(bool))
+
+    def summary(self) -> str:
+        """Return a description of all clusters in words."""
+        check_is_fitted(self)
+        return summarise(self._result)
+
+    @property
+    def rows_(self) -> NDArray[np.bool_]:
+        """Rows of each block, (K1 * K2, rows), as scikit-learn's biclusters have them."""
+        K1, K2 = self.block_probability_.shape
+        return np.repeat(np.arange(K1), K2)[:, None] == self.row_labels_
+
+    @property
+    def columns_(self) -> NDArray[np.bool_]:
+        """Columns of each block, (K1 * K2, columns)."""
+        K1, K2 = self.block_probability_.shape
+        return np.tile(np.arange(K2), K1)[:, None] == self.column_labels_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _settings(self) -> Settings:
+        """Check the parameters and return them as the fit takes them."""
+        checks.check_choice("relation", self.relation, checks.KINDS)
+        checks.check_choice("inference", self.inference, (*METHODS, "gibbs"))
+        checks.check_choice("init", self.init, ("random",))
+        checks.check_choice("prior", self.prior, ("shared", "per-block"))
+        checks.check_choice("variance", self.variance, ("exact", "paper"))
+        rules = ("newton", "fixed-point", "fixed")
+        checks.check_choice("hyperparameters", self.hyperparameters, rules)
+        if self.inference == "gibbs" and self.prior == "per-block":
+            msg = "inference='gibbs' knows the shared prior only. Pass prior='shared'."
+            raise ValueError(msg)
+        return Settings(
+            inference=self.inference,
+            max_clusters=checks.check_clusters(self.max_clusters),
+            shared_prior=self.prior == "shared",
+            exact_variance=self.variance == "exact",
+            rule=self.hyperparameters,  # type: ignore[arg-type]
+            burn_in=None
+            if self.burn_in is None
+            else checks.check_whole_number("burn_in", self.burn_in, 0),
+            tol=checks.check_number("tol", self.tol),
+            max_iter=checks.check_whole_number("max_iter", self.max_iter, 1),
+            n_init=checks.check_whole_number("n_init", self.n_init, 1),
+            n_jobs=self.n_jobs,
+        )
+
+    def _relation(self, X: Any, unseen: Any, *, kind: str, reset: bool) -> Relation:
+        """Read the input; scikit-learn keeps count of its features."""
+        if isinstance(X, Relation):
+            if X.kind != kind:
+                msg = (
+                    f"The relation is {X.kind}, but {kind} was expected. Pass relation={X.kind!r}."
+                )
+                raise ValueError(msg)
+            if reset:
+                self.n_features_in_ = X.shape[1]
+            return X
+        values = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse=True,
+            ensure_all_finite=False,
+            dtype="numeric",
+            ensure_min_samples=1,
+        )
+        source = X if hasattr(X, "columns") else values  # frames keep their names
+        return Relation.build(source, unseen=unseen, kind=kind, binarize=self.binarize)
+
+    def _earlier_memberships(self, relation: Relation) -> list[Floats] | None:
+        if not self.warm_start or not hasattr(self, "_result"):
+            return None
+        earlier = self._result.relation
+        if (earlier.kind, earlier.shape) != (relation.kind, relation.shape):
+            msg = (
+                f"warm_start goes on from a {earlier.kind} relation of shape {earlier.shape}, but "
+                f"this one is {relation.kind} of shape {relation.shape}. Pass warm_start=False."
+            )
+            raise ValueError(msg)
+        return [q.copy() for q in self._result.memberships]
+
+    def _callback(self) -> Callable[[Sweep], object] | None:
+        return _tell_and(self.callback) if self.verbose else self.callback
+
+    def _publish(self, result: Result) -> None:
+        """Set the fitted attributes."""
+        self._result = result
+        self.row_labels_, self.column_labels_ = result.labels[0], result.labels[-1]
+        if result.relation.one_domain:
+            self.labels_ = result.labels[0]
+        elif hasattr(self, "labels_"):
+            del self.labels_
+        self.row_membership_ = result.memberships[0]
+        self.column_membership_ = result.memberships[-1]
+        self.block_probability_ = result.block_probability
+        self.block_links_ = result.n
+        self.block_cells_ = result.n + result.N
+        a, b = result.priors.a, result.priors.b
+        self.concentration_ = tuple(result.priors.alpha)
+        self.block_prior_ = (float(a[0, 0]), float(b[0, 0])) if result.priors.shared else (a, b)
+        self.log_evidence_ = result.log_evidence
+        self.n_iter_ = len(result.trace)
+        self.converged_ = result.converged
+        self.trace_ = [sweep.as_dict() for sweep in result.trace]
+
+
+def _tell_and(callback: Callable[[Sweep], object] | None) -> Callable[[Sweep], object]:
+    """Return a callback that writes a line per sweep to standard error first."""
+
+    def tell(sweep: Sweep) -> object:
+        sys.stderr.write(
+            f"sweep {sweep.sweep}: change {sweep.change:.2e}, bound {sweep.bound:,.1f}, "
+            f"{sweep.row_clusters} x {sweep.column_clusters} clusters, {sweep.seconds:.1f} s\n"
+        )
+        return None if callback is None else callback(sweep)
+
+    return tell

@@ -1,0 +1,1 @@
+"""The six inference methods, each a stream of sweeps."""

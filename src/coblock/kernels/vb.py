@@ -1,0 +1,54 @@
+"""VB: memberships given the posteriors of sticks and blocks."""
+
+import numpy as np
+
+from coblock.kernels import BIPARTITE, DIRECTED, Domain, Floats, kernel
+from coblock.kernels.blocks import gather_all, own_cell
+from coblock.kernels.memberships import normalise, remove_members
+
+
+@kernel
+def add_expected_log(
+    n_plus: Floats, N_plus: Floats, log_link: Floats, log_nonlink: Floats, out: Floats
+) -> None:
+    """Add the expected log likelihood of one place (eq:IRM_2dom_VB_posterior_pihat_1ik)."""
+    for k in range(out.size):
+        for l in range(n_plus.size):
+            out[k] += n_plus[l] * log_link[k, l] + N_plus[l] * log_nonlink[k, l]
+
+
+@kernel
+def sweep_domain(
+    kind: int,
+    domain: Domain,
+    other: Domain,
+    log_stick: Floats,
+    log_link: Floats,
+    log_nonlink: Floats,
+) -> tuple[float, float]:
+    """Renew q(z) of one domain, object by object; return log normalisers and entropy.
+
+    ``log_stick`` is E[log pi_k], ``log_link`` and ``log_nonlink`` are E[log theta_kl] and
+    E[log(1 - theta_kl)], fixed during the sweep. In one domain an object sees the new
+    memberships of those before it, so that every step raises the bound.
+    """
+    n_plus = np.empty((len(domain.places), other.m.size))
+    N_plus = np.empty_like(n_plus)
+    total, entropy = 0.0, 0.0
+    for i in domain.order:
+        log_weight = log_stick.copy()
+        if kind != BIPARTITE:
+            remove_members(domain.m, domain.q[i])
+        gather_all(domain, i, other.q, other.m, n_plus, N_plus)
+        add_expected_log(n_plus[0], N_plus[0], log_link, log_nonlink, log_weight)
+        if kind == DIRECTED:
+            add_expected_log(n_plus[1], N_plus[1], log_link.T, log_nonlink.T, log_weight)
+            own_link, own_nonlink = own_cell(kind, domain, i)
+            for k in range(log_weight.size):
+                log_weight[k] += own_link * log_link[k, k] + own_nonlink * log_nonlink[k, k]
+        result = normalise(log_weight, domain.q[i])
+        if kind != BIPARTITE:
+            domain.m[:] += domain.q[i]
+        total += result[0]
+        entropy += result[1]
+    return total, entropy

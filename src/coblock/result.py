@@ -1,0 +1,69 @@
+"""What a fit has found; frozen."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coblock.evidence import evidence
+from coblock.hyperparameters import Priors
+from coblock.inference.gibbs import Sample
+from coblock.inference.report import Sweep
+from coblock.kernels import Floats, Indices
+from coblock.relation import Relation
+from coblock.state import State, by_size
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Memberships, labels and blocks; clusters by descending number of members, none empty."""
+
+    relation: Relation
+    memberships: list[Floats]  # per domain (objects, K)
+    labels: list[Indices]  # per domain (objects,)
+    priors: Priors
+    n: Floats  # (K1, K2) expected links
+    N: Floats  # (K1, K2) expected observed non-links
+    log_evidence: float
+    trace: list[Sweep]
+    converged: bool
+    samples: list[Sample]
+
+    @property
+    def block_probability(self) -> Floats:
+        """Posterior mean link probability of every block (MODEL 13)."""
+        a, b = self.priors.a, self.priors.b
+        return (a + self.n) / (a + b + self.n + self.N)
+
+
+def conclude(
+    relation: Relation,
+    memberships: list[Floats],
+    priors: Priors,
+    trace: list[Sweep],
+    *,
+    converged: bool,
+    samples: list[Sample] | None = None,
+) -> Result:
+    """Return the result of a run, its clusters numbered from the largest.
+
+    Clusters that are nobody's most probable one are left out; what memberships they had goes to
+    the others in proportion.
+    """
+    keep = []
+    for q in memberships:
+        members = np.bincount(q.argmax(axis=1), minlength=q.shape[1])
+        keep.append(by_size(members)[: np.count_nonzero(members)])
+    state = State(relation, memberships, priors).selected(keep)
+    labels = [q.argmax(axis=1).astype(np.int32) for q in state.q]
+    return Result(
+        relation,
+        state.q,
+        labels,
+        state.priors,
+        state.n,
+        state.N,
+        evidence(relation, labels).value,
+        trace,
+        converged,
+        samples or [],
+    )

@@ -1,0 +1,196 @@
+"""What inference works on: memberships, hyperparameters and the expected counts they give."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln, gammaln
+
+from coblock.hyperparameters import Priors
+from coblock.kernels import Blocks, Domain, Floats, Indices
+from coblock.kernels.blocks import label_sums, outer_sums
+from coblock.kernels.hyperparameters import block_log_likelihood
+from coblock.kernels.memberships import column_sums
+from coblock.kernels.special import log_rising
+from coblock.relation import Relation
+
+NEGLIGIBLE = 1e-5  # share of the objects below which a cluster is dropped,
+NOBODY = 1e-2  # but never one with an object in it
+
+
+@dataclass(slots=True)
+class State:
+    """Memberships with the counts of MODEL 3 and 11, which always belong together.
+
+    For one-domain relations ``q`` and ``m`` have one entry. An undirected relation's tables are
+    symmetric: block {k, l} stands at (k, l) and at (l, k).
+    """
+
+    relation: Relation
+    q: list[Floats]  # per domain (objects, K)
+    priors: Priors
+    m: list[Floats] = field(init=False)  # per domain (K,)
+    n: Floats = field(init=False)  # (K1, K2)
+    N: Floats = field(init=False)  # (K1, K2)
+
+    def __post_init__(self) -> None:
+        """Count."""
+        self.recount()
+
+    def recount(self) -> None:
+        """Rebuild the counts from the memberships."""
+        self.q = [np.ascontiguousarray(q, dtype=np.float64) for q in self.q]
+        self.m = [column_sums(q) for q in self.q]
+        self.n, self.N = count_blocks(self.relation, self.q, self.m)
+
+    @property
+    def clusters(self) -> tuple[int, int]:
+        """Numbers of row and column clusters; the same number twice in one domain."""
+        return self.n.shape[0], self.n.shape[1]
+
+    def domain(self, d: int) -> Domain:
+        """Return domain ``d`` as the kernels take it, sharing memory with this state."""
+        order = np.arange(self.relation.sizes[d], dtype=np.int32)
+        return Domain(
+            self.relation.places[d],
+            self.relation.self_link,
+            self.relation.self_seen,
+            order,
+            self.q[d],
+            self.m[d],
+            self.priors.alpha[d],
+        )
+
+    def blocks(self) -> Blocks:
+        """Return the block tables as the kernels take them, sharing memory with this state."""
+        return Blocks(self.n, self.N, self.priors.a, self.priors.b)
+
+    def selected(self, keep: list[np.ndarray]) -> "State":
+        """Return a state with these clusters of each domain, in this order; everything follows."""
+        table = np.ix_(keep[0], keep[-1])
+        priors = Priors(
+            list(self.priors.alpha), self.priors.a[table], self.priors.b[table], self.priors.shared
+        )
+        q = [renormalised(q[:, kept]) for q, kept in zip(self.q, keep, strict=True)]
+        return State(self.relation, q, priors)
+
+    def bound(self, entropy: float) -> float:
+        """Return the lower bound of the log evidence at these memberships.
+
+        With the posteriors of sticks and blocks at their best for q, the naive VB bound
+        (eq:IRM_2dom_VB_lowerbound_p_x to _q_theta) is the same number as the zeroth-order value
+        of the collapsed bound (eq:IRM_2dom_CVB_lowerbound_hyprm): counts in the marginals are
+        replaced by their expectations. It costs nothing beyond the counts.
+        """
+        sticks = sum(
+            stick_log_marginal(m, alpha) for m, alpha in zip(self.m, self.priors.alpha, strict=True)
+        )
+        return self.block_log_marginal() + sticks + entropy
+
+    def block_log_marginal(self) -> float:
+        """Return the sum over blocks of lnB(a + n, b + N) - lnB(a, b), each block once."""
+        once = np.ones(self.n.shape, dtype=bool)
+        if self.relation.kind == "undirected":
+            once = np.triu(once)
+        n, N = self.n[once], self.N[once]
+        a, b = self.priors.a[once], self.priors.b[once]
+        if self.priors.shared:
+            return block_log_likelihood(n, N, a[0], b[0])
+        return float((betaln(a + n, b + N) - betaln(a, b)).sum())
+
+
+def count_blocks(relation: Relation, q: list[Floats], m: list[Floats]) -> tuple[Floats, Floats]:
+    """Return expected links and observed non-links of all blocks (MODEL 3 and 11)."""
+    place = relation.places[0][0]
+    q_row, q_col, m_row, m_col = q[0], q[-1], m[0], m[-1]
+    n = outer_sums(place.link_start, place.link, q_row, q_col)
+    seen = np.outer(m_row, m_col) - outer_sums(place.unseen_start, place.unseen, q_row, q_col)
+    if relation.one_domain:  # an object is not its own neighbour
+        seen -= q_row.T @ q_row
+    members = [own @ q_row for own in _own_cells(relation)]
+    return with_own_cells(relation.kind, n, seen - n, *members)
+
+
+def _own_cells(relation: Relation) -> tuple[Floats, Floats]:
+    """Return for each object whether its cell with itself is a link, or an observed non-link."""
+    if relation.kind == "directed":
+        return relation.self_link, relation.self_seen - relation.self_link
+    nothing = np.zeros(relation.shape[0])
+    return nothing, nothing
+
+
+def with_own_cells(
+    kind: str, n: Floats, N: Floats, self_links: NDArray[Any], self_nonlinks: NDArray[Any]
+) -> tuple[Floats, Floats]:
+    """Settle the diagonal of one-domain tables that were summed over both ends (MODEL 11)."""
+    diagonal = np.diag_indices(min(n.shape))
+    if kind == "undirected":  # each pair was met from both of its ends
+        n[diagonal] /= 2.0
+        N[diagonal] /= 2.0
+    elif kind == "directed":
+        n[diagonal] += self_links
+        N[diagonal] += self_nonlinks
+    return n, np.maximum(N, 0.0)
+
+
+def stick_log_marginal(m: Floats, alpha: float) -> float:
+    """Return log p(z | alpha) with sticks integrated out, K - 1 of them random.
+
+    eq:IRM_2dom_CVB_z_1_marginal with the errata of MODEL 12.
+    """
+    M = m.sum() - np.cumsum(m)
+    own, tail = m[:-1], np.maximum(M[:-1], 0.0)
+    return float((np.log(alpha) + betaln(1.0 + own, alpha + tail)).sum())
+
+
+def by_size(m: NDArray[Any]) -> np.ndarray:
+    """Return the clusters in descending order of size; equal ones keep their order."""
+    return np.argsort(-m, kind="stable")
+
+
+def worth_keeping(m: Floats, objects: int) -> np.ndarray:
+    """Return which clusters hold more than a negligible share (the paper's cluster shrinkage)."""
+    kept = m > min(NEGLIGIBLE * objects, NOBODY)
+    kept[np.argmax(m)] = True
+    return kept
+
+
+def arrangement(state: State, mean: list[Floats] | None = None) -> list[np.ndarray]:
+    """Return the clusters of each domain by descending size, without negligible ones.
+
+    A cluster that the averaged memberships ``mean`` still hold is not negligible.
+    """
+    keep = []
+    for d, (m, objects) in enumerate(zip(state.m, state.relation.sizes, strict=True)):
+        kept = worth_keeping(m, objects)
+        if mean is not None:
+            kept |= worth_keeping(mean[d].sum(axis=0), objects)
+        order = by_size(m)
+        keep.append(order[kept[order]])
+    return keep
+
+
+def renormalised(q: Floats) -> Floats:
+    """Return memberships that add up to 1 for every object."""
+    return np.ascontiguousarray(q / q.sum(axis=1, keepdims=True))
+
+
+def count_labels(relation: Relation, labels: list[Indices]) -> tuple[Floats, Floats]:
+    """Return links and observed non-links of all blocks of a hard partition."""
+    place = relation.places[0][0]
+    label_row, label_col = labels[0], labels[-1]
+    m_row, m_col = (np.bincount(label).astype(np.float64) for label in (label_row, label_col))
+    n, unseen = np.zeros((m_row.size, m_col.size)), np.zeros((m_row.size, m_col.size))
+    label_sums(place.link_start, place.link, label_row, label_col, n)
+    label_sums(place.unseen_start, place.unseen, label_row, label_col, unseen)
+    seen = np.outer(m_row, m_col) - unseen
+    if relation.one_domain:
+        seen -= np.diag(m_row)
+    links, nonlinks = (np.bincount(label_row, own, m_row.size) for own in _own_cells(relation))
+    return with_own_cells(relation.kind, n, seen - n, links, nonlinks)
+
+
+def crp_log_probability(m: Floats, alpha: float) -> float:
+    """Return log p(z | alpha) of a partition into clusters of these sizes (MODEL 10)."""
+    return float(m.size * np.log(alpha) + gammaln(m).sum() - log_rising(alpha, m.sum()))
