@@ -1,0 +1,35 @@
+"""Shared fixtures; every state of the kernels gets a compile cache of its own."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parent.parent
+
+
+def _kernel_version() -> str:
+    """Numba's cache does not see changes in functions that a cached kernel calls."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "src" / "coblock" / "kernels").glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba" / _kernel_version()))
+
+settings.register_profile(
+    "coblock",
+    deadline=None,  # the first example pays for compilation
+    derandomize=True,  # the same examples on every run; COBLOCK_SEED=n tries others
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("coblock")
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """Seed of the statistical tests; another one can be asked for."""
+    return int(os.environ.get("COBLOCK_SEED", "0"))
