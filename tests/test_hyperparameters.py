@@ -88,10 +88,11 @@ def test_counts_that_no_prior_fits_leave_it_finite_and_positive(n, N):
 
 def test_per_block_priors_follow_their_blocks_and_stay_symmetric():
     n = np.array([[90.0, 10.0], [10.0, 5.0]])
+    once = np.triu(np.ones((2, 2), dtype=bool))
     for rule in ("newton", "fixed-point"):
         priors = Priors([1.0], np.ones((2, 2)), np.ones((2, 2)), shared=False)
         for _ in range(50):
-            priors.learn([np.array([9.0, 4.0])], n, 100.0 - n, rule, symmetric=True)
+            priors.learn([np.array([9.0, 4.0])], n, 100.0 - n, once, rule)
         mean = priors.a / (priors.a + priors.b)
         assert_allclose(mean, n / 100.0, atol=0.1)
         assert_allclose(priors.a, priors.a.T)

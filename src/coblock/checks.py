@@ -139,6 +139,28 @@ def check_disjoint(links: sparse.csr_array, unseen: sparse.csr_array) -> None:
         raise ValueError(msg)
 
 
+def check_labels(value: Any, sizes: tuple[int, ...]) -> list[NDArray[np.int32]]:
+    """Refuse starting labels that do not fit the objects; return them numbered from 0."""
+    parts = [value] if len(sizes) == 1 and not isinstance(value, tuple) else list(value)
+    if len(parts) != len(sizes):
+        msg = (
+            f"init must name the labels of {len(sizes)} domain(s), but has {len(parts)} part(s). "
+            "Pass (row_labels, column_labels), or one array where rows and columns are the same."
+        )
+        raise ValueError(msg)
+    labels = []
+    for part, size in zip(parts, sizes, strict=True):
+        label = np.asarray(part)
+        if label.shape != (size,):
+            msg = (
+                f"init has labels of shape {label.shape}, but there are {size:,} objects. Give "
+                "every object one label."
+            )
+            raise ValueError(msg)
+        labels.append(np.unique(label, return_inverse=True)[1].astype(np.int32))
+    return labels
+
+
 def check_names(names: Sequence[object] | None, size: int, what: str) -> tuple[str, ...] | None:
     """Refuse names that do not fit the relation; return them as strings."""
     if names is None:

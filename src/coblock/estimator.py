@@ -17,6 +17,7 @@ from coblock.inference.variational import METHODS
 from coblock.kernels import Floats
 from coblock.relation import Relation
 from coblock.result import Result
+from coblock.start import memberships_of
 from coblock.summary import summarise
 
 
@@ -33,10 +34,15 @@ class IRM(BiclusterMixin, BaseEstimator):
         Collapsed variational Bayes of zeroth or second order, averaged (``a``) or not; plain
         variational Bayes; collapsed Gibbs sampling.
     max_clusters : int, tuple of int or None, default=None
-        Truncation: the largest number of clusters, of rows and of columns. Gibbs starts with so
-        many and is not truncated. None is 20.
-    init : {"random"}, default="random"
-        Where to start: random soft memberships, as in the paper.
+        Truncation: the largest number of clusters, of rows and of columns. None makes room
+        wherever all are in use; the plain methods (``refine=False``), which cannot grow, then
+        start with 40, or 20 from a random start. Gibbs starts with so many and is not truncated.
+    init : {"spectral", "random"}, labels or IRM, default="spectral"
+        Where to start: singular vectors of the links, random soft memberships (the paper's),
+        labels of all objects (for two domains a pair of arrays), or an earlier model.
+    refine : bool, default=True
+        Search for the partition of the largest evidence by merges, splits and sweeps before the
+        method's own sweeps. False gives the paper's plain methods. Gibbs is left a sampler.
     prior : {"shared", "per-block"}, default="shared"
         One Beta prior for the link probabilities of all blocks, or the paper's, one for each.
     variance : {"exact", "paper"}, default="exact"
@@ -51,7 +57,7 @@ class IRM(BiclusterMixin, BaseEstimator):
     tol : float, default=1e-5
         Stop when the mean change of a membership falls below it (``vb``: the relative change of
         the bound). 0 runs ``max_iter`` sweeps.
-    max_iter : int, default=500
+    max_iter : int, default=1000
         Largest number of sweeps. Gibbs does all of them and averages the second half.
     n_init : int, default=1
         Fits from different starts; the one with the largest log evidence is kept.
@@ -82,6 +88,8 @@ class IRM(BiclusterMixin, BaseEstimator):
         (a, b), floats or, for ``prior="per-block"``, arrays.
     log_evidence_ : float
         Log evidence of the labels, hyperparameters at their best.
+    stability_ : float or None
+        Mean adjusted Rand index between the ``n_init`` fits; None for a single one.
     n_iter_, converged_, trace_ : int, bool, list of dict
         Sweeps, whether the change fell below ``tol``, and the report of each sweep.
 
@@ -102,14 +110,15 @@ class IRM(BiclusterMixin, BaseEstimator):
         *,
         inference: str = "acvb0",
         max_clusters: int | tuple[int, int] | None = None,
-        init: str = "random",
+        init: Any = "spectral",
+        refine: bool = True,
         prior: str = "shared",
         variance: str = "exact",
         hyperparameters: str = "newton",
         binarize: float | None = 0.0,
         burn_in: int | None = None,
         tol: float = 1e-5,
-        max_iter: int = 500,
+        max_iter: int = 1000,
         n_init: int = 1,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -121,6 +130,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         self.inference = inference
         self.max_clusters = max_clusters
         self.init = init
+        self.refine = refine
         self.prior = prior
         self.variance = variance
         self.hyperparameters = hyperparameters
@@ -150,7 +160,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         settings = self._settings()
         relation = self._relation(X, unseen, kind=self.relation, reset=True)
         seed = check_random_state(self.random_state).randint(2**31)
-        initial = self._earlier_memberships(relation)
+        initial = self._initial(relation)
         result = fit(
             relation,
             settings,
@@ -233,7 +243,8 @@ class IRM(BiclusterMixin, BaseEstimator):
         """Check the parameters and return them as the fit takes them."""
         checks.check_choice("relation", self.relation, checks.KINDS)
         checks.check_choice("inference", self.inference, (*METHODS, "gibbs"))
-        checks.check_choice("init", self.init, ("random",))
+        if isinstance(self.init, str):
+            checks.check_choice("init", self.init, ("spectral", "random"))
         checks.check_choice("prior", self.prior, ("shared", "per-block"))
         checks.check_choice("variance", self.variance, ("exact", "paper"))
         rules = ("newton", "fixed-point", "fixed")
@@ -244,6 +255,8 @@ class IRM(BiclusterMixin, BaseEstimator):
         return Settings(
             inference=self.inference,
             max_clusters=checks.check_clusters(self.max_clusters),
+            init=self.init if isinstance(self.init, str) else "given",
+            refine=bool(self.refine),
             shared_prior=self.prior == "shared",
             exact_variance=self.variance == "exact",
             rule=self.hyperparameters,  # type: ignore[arg-type]
@@ -279,17 +292,23 @@ class IRM(BiclusterMixin, BaseEstimator):
         source = X if hasattr(X, "columns") else values  # frames keep their names
         return Relation.build(source, unseen=unseen, kind=kind, binarize=self.binarize)
 
-    def _earlier_memberships(self, relation: Relation) -> list[Floats] | None:
-        if not self.warm_start or not hasattr(self, "_result"):
+    def _initial(self, relation: Relation) -> list[Floats] | None:
+        """Return the memberships to start from where they are given."""
+        model = self if self.warm_start and hasattr(self, "_result") else self.init
+        if isinstance(model, str):
             return None
-        earlier = self._result.relation
+        if not isinstance(model, IRM):
+            return memberships_of(checks.check_labels(model, relation.sizes))
+        check_is_fitted(model)
+        earlier = model._result.relation
         if (earlier.kind, earlier.shape) != (relation.kind, relation.shape):
             msg = (
-                f"warm_start goes on from a {earlier.kind} relation of shape {earlier.shape}, but "
-                f"this one is {relation.kind} of shape {relation.shape}. Pass warm_start=False."
+                f"The earlier model knows a {earlier.kind} relation of shape {earlier.shape}, but "
+                f"this one is {relation.kind} of shape {relation.shape}. Pass warm_start=False and "
+                "init='spectral'."
             )
             raise ValueError(msg)
-        return [q.copy() for q in self._result.memberships]
+        return [q.copy() for q in model._result.memberships]
 
     def _callback(self) -> Callable[[Sweep], object] | None:
         return _tell_and(self.callback) if self.verbose else self.callback
@@ -311,6 +330,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         self.concentration_ = tuple(result.priors.alpha)
         self.block_prior_ = (float(a[0, 0]), float(b[0, 0])) if result.priors.shared else (a, b)
         self.log_evidence_ = result.log_evidence
+        self.stability_ = result.stability
         self.n_iter_ = len(result.trace)
         self.converged_ = result.converged
         self.trace_ = [sweep.as_dict() for sweep in result.trace]

@@ -1,24 +1,38 @@
 """From a relation to a result: start, sweeps, stop rule, restarts."""
 
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from time import perf_counter
 
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 
 from coblock.hyperparameters import FIRST_UPDATE, Priors, Rule
 from coblock.inference.gibbs import GibbsRun
 from coblock.inference.report import Sweep
-from coblock.inference.variational import VariationalRun
+from coblock.inference.search import SearchRun
+from coblock.inference.variational import WARM, VariationalRun
 from coblock.kernels import Floats
+from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.result import Result, conclude
-from coblock.start import most_probable, random_memberships, truncation
+from coblock.start import (
+    START_CLUSTERS,
+    TRUNCATION,
+    memberships_of,
+    most_probable,
+    random_memberships,
+    spectral_labels,
+    truncation,
+)
 from coblock.state import State
 
 Callback = Callable[[Sweep], object]
+LONGEST_PREPARATION = 50  # CVB0 sweeps that make labels of a random start
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +41,14 @@ class Settings:
 
     inference: str = "acvb0"
     max_clusters: int | tuple[int, int] | None = None
+    init: str = "spectral"
+    refine: bool = True
     shared_prior: bool = True
     exact_variance: bool = True
     rule: Rule = "newton"
     burn_in: int | None = None
     tol: float = 1e-5
-    max_iter: int = 500
+    max_iter: int = 1000
     n_init: int = 1
     n_jobs: int | None = None
 
@@ -46,14 +62,29 @@ def fit(
     callback: Callback | None = None,
 ) -> Result:
     """Fit ``n_init`` times and return the result with the largest log evidence."""
-    seeds = rng.spawn(settings.n_init)
-    results = Parallel(n_jobs=settings.n_jobs, prefer="threads")(
-        delayed(fit_once)(relation, settings, seed, initial, callback) for seed in seeds
+    results: list[Result] = Parallel(n_jobs=settings.n_jobs, prefer="threads")(
+        delayed(fit_once)(relation, settings, start, initial, callback)
+        for start in rng.spawn(settings.n_init)
     )
     best = max(results, key=lambda result: result.log_evidence)
+    if len(results) > 1:
+        best = replace(best, stability=agreement(results))
     if not best.converged and settings.inference != "gibbs" and settings.tol > 0:
         _warn_of_no_convergence(best.trace[-1], settings)
     return best
+
+
+def agreement(results: list[Result]) -> float:
+    """Return the mean adjusted Rand index over all pairs of results and their domains."""
+    return float(
+        np.mean(
+            [
+                adjusted_rand_score(one, other)
+                for first, second in combinations(results, 2)
+                for one, other in zip(first.labels, second.labels, strict=True)
+            ]
+        )
+    )
 
 
 def fit_once(
@@ -64,40 +95,120 @@ def fit_once(
     callback: Callback | None = None,
 ) -> Result:
     """Fit from one start."""
-    memberships = initial
-    if memberships is None:
-        clusters = truncation(relation, settings.max_clusters)
-        memberships = random_memberships(relation, clusters, rng)
-    tables = (memberships[0].shape[1], memberships[-1].shape[1])
-    priors = Priors.start(tables, len(memberships), relation.density, settings.shared_prior)
-    run: GibbsRun | VariationalRun
-    if settings.inference == "gibbs":
-        labels = most_probable(memberships)
-        run = GibbsRun(relation, labels, priors, rng, settings.max_iter, settings.rule)
-    else:
-        run = VariationalRun(
-            State(relation, memberships, priors),
+    run = FitRun(relation, settings, rng, initial)
+    trace, converged = follow(run.sweeps(), settings, run.may_stop, callback)
+    return run.conclude(trace, converged=converged)
+
+
+@dataclass(slots=True)
+class FitRun:
+    """One fit as one stream of sweeps: the start, the search, the method's own sweeps."""
+
+    relation: Relation
+    settings: Settings
+    rng: np.random.Generator
+    initial: list[Floats] | None = None  # memberships to start from
+    search: SearchRun | None = field(init=False, default=None)
+    run: GibbsRun | VariationalRun | None = field(init=False, default=None)
+
+    def sweeps(self) -> Iterator[Sweep]:
+        """Yield a report after each sweep."""
+        began = perf_counter()
+        settings, relation = self.settings, self.relation
+        memberships = self._start()
+        if settings.inference == "gibbs":
+            priors = self._priors(memberships)
+            weak = (float(priors.a.flat[0]), float(priors.b.flat[0]), priors.alpha)
+            partition = Partition(relation, most_probable(memberships), *weak)
+            self.run = GibbsRun(partition, self.rng, settings.max_iter, settings.rule)
+            yield from self.run.sweeps(began)
+        elif not settings.refine:
+            self.run = self._variational(memberships, self._priors(memberships))
+            yield from self.run.sweeps(began)
+        else:
+            partition = Partition.start(relation, most_probable(self._prepared(memberships)))
+            self.search = SearchRun(partition, self.rng, self._most_clusters())
+            yield from self.search.sweeps(began)
+            found = self.search.partition
+            self.run = self._variational(memberships_of(found.labels), self._priors_of(found))
+            self.run.warm = True
+            yield from self.run.sweeps(began, before=self.search.number)
+
+    def may_stop(self) -> bool:
+        """Say whether the stop rule applies to the last sweep."""
+        run = self.run
+        if not isinstance(run, VariationalRun):
+            return False
+        return run.averaged > 1 if run.method.startswith("a") else run.number > 1
+
+    def conclude(self, trace: list[Sweep], *, converged: bool) -> Result:
+        """Return the result as it stands."""
+        if self.run is not None:
+            samples = self.run.samples if isinstance(self.run, GibbsRun) else None
+            found, priors = self.run.memberships, self.run.priors
+        else:  # stopped during the search
+            assert self.search is not None
+            partition, samples = self.search.partition, None
+            partition.recount()
+            found, priors = memberships_of(partition.labels, 1.0), self._priors_of(partition)
+        return conclude(self.relation, found, priors, trace, converged=converged, samples=samples)
+
+    def _start(self) -> list[Floats]:
+        """Return the memberships to start from."""
+        settings = self.settings
+        if self.initial is not None:
+            return [q.copy() for q in self.initial]
+        if settings.init == "random":
+            clusters = truncation(self.relation, settings.max_clusters, TRUNCATION)
+            return random_memberships(self.relation, clusters, self.rng)
+        clusters = truncation(self.relation, settings.max_clusters, START_CLUSTERS)
+        return memberships_of(spectral_labels(self.relation, clusters, self.rng))
+
+    def _prepared(self, memberships: list[Floats]) -> list[Floats]:
+        """Return memberships whose labels mean something: random ones are swept first."""
+        if self.settings.init != "random" or self.initial is not None:
+            return memberships
+        run = VariationalRun(State(self.relation, memberships, self._priors(memberships)), "cvb0")
+        for sweep in run.sweeps(perf_counter()):
+            if sweep.change < WARM or sweep.sweep == LONGEST_PREPARATION:
+                break
+        return run.memberships
+
+    def _variational(self, memberships: list[Floats], priors: Priors) -> VariationalRun:
+        settings = self.settings
+        blind = settings.init == "random" and self.initial is None and not settings.refine
+        return VariationalRun(
+            State(self.relation, memberships, priors),
             settings.inference,
             settings.exact_variance,
             settings.rule,
             settings.burn_in,
-            wait=FIRST_UPDATE if initial is None else 1,
+            wait=FIRST_UPDATE if blind else 1,
         )
-    trace, converged = follow(run.sweeps(), settings, lambda: _averaging(run), callback)
-    return conclude(
-        relation,
-        run.memberships,
-        run.priors if isinstance(run, GibbsRun) else run.state.priors,
-        trace,
-        converged=converged,
-        samples=run.samples if isinstance(run, GibbsRun) else None,
-    )
+
+    def _most_clusters(self) -> tuple[int, ...] | None:
+        limit = self.settings.max_clusters
+        return None if limit is None else truncation(self.relation, limit)
+
+    def _priors(self, memberships: list[Floats]) -> Priors:
+        """Return weak priors for a start."""
+        tables = (memberships[0].shape[1], memberships[-1].shape[1])
+        density, shared = self.relation.density, self.settings.shared_prior
+        return Priors.start(tables, len(memberships), density, shared)
+
+    def _priors_of(self, partition: Partition) -> Priors:
+        """Return the priors that a search has ended with."""
+        if self.settings.rule == "fixed":
+            return self._priors(memberships_of(partition.labels))
+        shape, shared = partition.n.shape, self.settings.shared_prior
+        a, b = np.full(shape, partition.a), np.full(shape, partition.b)
+        return Priors(list(partition.alpha), a, b, shared)
 
 
 def follow(
     sweeps: Iterable[Sweep],
     settings: Settings,
-    averaging: Callable[[], bool],
+    may_stop: Callable[[], bool],
     callback: Callback | None = None,
 ) -> tuple[list[Sweep], bool]:
     """Consume sweeps until they converge, ``max_iter`` is reached or the callback says True."""
@@ -105,24 +216,18 @@ def follow(
     for sweep in sweeps:
         trace.append(sweep)
         asked_to_stop = callback is not None and callback(sweep) is True
-        converged = has_converged(trace, settings, averaging=averaging())
+        converged = may_stop() and has_converged(trace, settings)
         if converged or asked_to_stop or len(trace) >= settings.max_iter:
             return trace, converged
     return trace, False
 
 
-def has_converged(trace: list[Sweep], settings: Settings, *, averaging: bool) -> bool:
-    """Say whether the change fell below tol: of the average, of q, or of the bound (MODEL 9)."""
+def has_converged(trace: list[Sweep], settings: Settings) -> bool:
+    """Say whether the change of memberships, or of VB's bound, fell below tol (MODEL 9)."""
     last = trace[-1]
     if settings.inference == "vb":
-        return len(trace) > 1 and abs(last.bound - trace[-2].bound) < settings.tol * abs(last.bound)
-    if settings.inference == "gibbs":
-        return False
-    return last.change < settings.tol and (averaging or not settings.inference.startswith("a"))
-
-
-def _averaging(run: GibbsRun | VariationalRun) -> bool:
-    return isinstance(run, VariationalRun) and run.averaged > 1
+        return abs(last.bound - trace[-2].bound) < settings.tol * abs(last.bound)
+    return last.change < settings.tol
 
 
 def _warn_of_no_convergence(last: Sweep, settings: Settings) -> None:

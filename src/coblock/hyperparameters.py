@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
 
 from coblock.kernels import Floats
@@ -44,16 +45,18 @@ class Priors:
         """Return priors that share nothing with these."""
         return Priors(list(self.alpha), self.a.copy(), self.b.copy(), self.shared)
 
-    def learn(self, m: list[Floats], n: Floats, N: Floats, rule: Rule, *, symmetric: bool) -> None:
+    def learn(
+        self, m: list[Floats], n: Floats, N: Floats, once: NDArray[np.bool_], rule: Rule
+    ) -> None:
         """Renew all hyperparameters; the collapsed bound at these counts never falls.
 
-        ``symmetric`` tables hold every block off the diagonal twice.
+        ``once`` says which entries of the tables to add up. Where it leaves out the lower half,
+        the tables are symmetric.
         """
         if rule == "fixed":
             return
         learn_alpha = concentration_newton if rule == "newton" else concentration_fixed_point
         self.alpha = [learn_alpha(m_d, alpha) for m_d, alpha in zip(m, self.alpha, strict=True)]
-        once = np.triu(np.ones(n.shape, dtype=bool)) if symmetric else np.ones(n.shape, dtype=bool)
         a, b = self.a[once], self.b[once]
         if self.shared:
             learn_shared = block_newton if rule == "newton" else block_fixed_point
@@ -64,7 +67,7 @@ class Priors:
         else:
             a, b = each_block_fixed_point(n[once], N[once], a, b)
         self.a[once], self.b[once] = a, b
-        if symmetric:
+        if not once.all():
             self.a.T[once], self.b.T[once] = a, b
 
 

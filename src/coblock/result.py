@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coblock.evidence import evidence
 from coblock.hyperparameters import Priors
 from coblock.inference.gibbs import Sample
 from coblock.inference.report import Sweep
 from coblock.kernels import Floats, Indices
+from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.state import State, by_size
 
@@ -27,6 +27,7 @@ class Result:
     trace: list[Sweep]
     converged: bool
     samples: list[Sample]
+    stability: float | None = None  # mean adjusted Rand index between the restarts
 
     @property
     def block_probability(self) -> Floats:
@@ -62,7 +63,7 @@ def conclude(
         state.priors,
         state.n,
         state.N,
-        evidence(relation, labels).value,
+        Partition.start(relation, labels).log_joint(),
         trace,
         converged,
         samples or [],

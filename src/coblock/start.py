@@ -1,19 +1,31 @@
-"""Where inference starts from."""
+"""Where inference starts from: random memberships, spectral labels, given labels (MODEL 14)."""
+
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.utils.extmath import randomized_svd
+from threadpoolctl import threadpool_limits
 
-from coblock.kernels import Floats, Indices
+from coblock.kernels import Floats, Indices, Place
 from coblock.relation import Relation
 
-TRUNCATION = 20  # clusters to start with where the user names no number
+START_CLUSTERS = 40  # of the spectral start where the user names no number; moves do the rest
+TRUNCATION = 20  # of the plain methods where the user names no number
+SURE = 0.8  # membership of a labelled object in its cluster; the rest is spread evenly
+POWER_ITERATIONS = 5
+MANY_OBJECTS = 50_000  # from which k-means works on samples
 
 
-def truncation(relation: Relation, max_clusters: int | tuple[int, int] | None) -> tuple[int, ...]:
+def truncation(
+    relation: Relation, max_clusters: int | tuple[int, int] | None, default: int = TRUNCATION
+) -> tuple[int, ...]:
     """Return the largest number of clusters of each domain, never more than its objects."""
-    if max_clusters is None:
-        max_clusters = TRUNCATION
-    wanted = max_clusters if isinstance(max_clusters, tuple) else (max_clusters, max_clusters)
-    return tuple(min(K, size) for K, size in zip(wanted, relation.sizes, strict=False))
+    wanted = default if max_clusters is None else max_clusters
+    pair = wanted if isinstance(wanted, tuple) else (wanted, wanted)
+    return tuple(min(K, size) for K, size in zip(pair, relation.sizes, strict=False))
 
 
 def random_memberships(
@@ -24,7 +36,80 @@ def random_memberships(
     return [weight / weight.sum(axis=1, keepdims=True) for weight in weights]
 
 
+def spectral_labels(
+    relation: Relation, clusters: tuple[int, ...], rng: np.random.Generator
+) -> list[Indices]:
+    """Return k-means clusters of the scaled singular vectors of the normalised links.
+
+    Links are divided by the root of the two ends' degrees, to which the mean degree is added so
+    that small ones do not dominate. Unseen cells are not zeros: they hold what the degrees of
+    their two ends lead to expect. One thread, so that bits do not depend on their number.
+    """
+    seed = int(rng.integers(2**31))
+    with threadpool_limits(1):
+        matrix = normalised_links(relation)
+        k = min(max(clusters), *relation.shape)
+        U, S, V = randomized_svd(matrix, k, n_iter=POWER_ITERATIONS, random_state=seed)
+        points = [U * S, V.T * S]
+        if relation.kind == "directed":
+            points = [np.hstack(points)]
+        return [
+            _k_means(part, K, seed)
+            for part, K in zip(points[: len(relation.sizes)], clusters, strict=True)
+        ]
+
+
+def normalised_links(relation: Relation) -> sparse.csr_matrix:
+    """Return the links, and what is expected of unseen cells, divided by the ends' degrees."""
+    rows, columns = relation.shape
+    place = relation.places[0][0]
+    links = _matrix(place.link_start, place.link, relation.shape)
+    unseen = _matrix(place.unseen_start, place.unseen, relation.shape)
+    rate_row = links.sum(axis=1) / np.maximum(columns - unseen.sum(axis=1), 1.0)
+    rate_col = links.sum(axis=0) / np.maximum(rows - unseen.sum(axis=0), 1.0)
+    expected = rate_row[_row_of(place)] * rate_col[place.unseen]
+    unseen.data = np.clip(expected / max(relation.density, 1e-12), 0.0, 1.0)
+    filled = links + unseen
+    by_row, by_col = filled.sum(axis=1), filled.sum(axis=0)
+    scale_row = 1.0 / np.sqrt(np.maximum(by_row + by_row.mean(), 1e-12))
+    scale_col = 1.0 / np.sqrt(np.maximum(by_col + by_col.mean(), 1e-12))
+    scaled = sparse.diags_array(scale_row) @ filled @ sparse.diags_array(scale_col)
+    return sparse.csr_matrix(scaled)
+
+
+def _matrix(start: Any, index: Any, shape: tuple[int, int]) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(index.size), index, start), shape=shape)
+
+
+def _row_of(place: Place) -> NDArray[np.int64]:
+    """Return the row of each unseen cell."""
+    return np.repeat(np.arange(place.unseen_start.size - 1), np.diff(place.unseen_start))
+
+
+def _k_means(points: Floats, clusters: int, seed: int) -> Indices:
+    """Return cluster labels of points; never more clusters than distinct points."""
+    distinct = np.unique(points.round(9), axis=0).shape[0]
+    method = KMeans if points.shape[0] < MANY_OBJECTS else MiniBatchKMeans
+    found = method(min(clusters, distinct), n_init=1, random_state=seed).fit_predict(points)
+    return numbered([found])[0]
+
+
+def memberships_of(labels: list[Indices], sure: float = SURE) -> list[Floats]:
+    """Return memberships that are nearly sure of the labels."""
+    memberships = []
+    for label in labels:
+        K = int(label.max()) + 1
+        q = np.full((label.size, K), (1.0 - sure) / K)
+        q[np.arange(label.size), label] += sure
+        memberships.append(q)
+    return memberships
+
+
 def most_probable(memberships: list[Floats]) -> list[Indices]:
     """Return the most probable cluster of each object, renumbered so that all are in use."""
-    labels = [q.argmax(axis=1) for q in memberships]
+    return numbered([q.argmax(axis=1) for q in memberships])
+
+
+def numbered(labels: list[Any]) -> list[Indices]:
+    """Return labels 0 to K-1 for each domain, every one in use."""
     return [np.unique(label, return_inverse=True)[1].astype(np.int32) for label in labels]

@@ -90,14 +90,18 @@ class State:
 
     def block_log_marginal(self) -> float:
         """Return the sum over blocks of lnB(a + n, b + N) - lnB(a, b), each block once."""
-        once = np.ones(self.n.shape, dtype=bool)
-        if self.relation.kind == "undirected":
-            once = np.triu(once)
+        once = each_block_once(self.relation.kind, self.n.shape)
         n, N = self.n[once], self.N[once]
         a, b = self.priors.a[once], self.priors.b[once]
         if self.priors.shared:
             return block_log_likelihood(n, N, a[0], b[0])
         return float((betaln(a + n, b + N) - betaln(a, b)).sum())
+
+
+def each_block_once(kind: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return which entries of a block table to add up: an undirected block stands there twice."""
+    everywhere = np.ones(shape, dtype=bool)
+    return np.triu(everywhere) if kind == "undirected" else everywhere
 
 
 def count_blocks(relation: Relation, q: list[Floats], m: list[Floats]) -> tuple[Floats, Floats]:

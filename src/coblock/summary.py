@@ -24,6 +24,8 @@ def summarise(result: Result) -> str:
         f"{clusters}, log evidence {result.log_evidence:,.1f}, "
         f"{state} after {len(result.trace):,} sweeps",
     ]
+    if result.stability is not None:
+        lines.append(f"restarts agree at an adjusted Rand index of {result.stability:.2f}")
     names = (relation.row_names, relation.column_names)
     kinds = ("object",) if relation.one_domain else ("row", "column")
     for d, what in enumerate(kinds):

@@ -56,8 +56,8 @@ def senate_page(model: IRM, senators: Sequence[str], parties: Sequence[str]) -> 
     state = "converged" if model.converged_ else "stopped"
     return Group(
         Text(
-            f"\nThe 109th US Senate: {len(senators)} people, {model.column_labels_.size} roll calls. "
-            "Absent votes are unseen, not nays.",
+            f"\nThe 109th US Senate: {len(senators)} people, {model.column_labels_.size} roll "
+            "calls. Absent votes are unseen, not nays.",
             style="bold",
         ),
         Text(

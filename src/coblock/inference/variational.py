@@ -1,20 +1,22 @@
 """The loop of the deterministic methods: sweeps, hyperparameters, shrinkage, averaging."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
 
-from coblock.hyperparameters import FIRST_UPDATE, Rule
+from coblock.hyperparameters import FIRST_UPDATE, Priors, Rule
 from coblock.inference import cvb, vb
 from coblock.inference.report import Sweep
 from coblock.kernels import Floats
-from coblock.state import State, arrangement, by_size, renormalised
+from coblock.state import State, arrangement, by_size, each_block_once, renormalised
 
 METHODS = ("acvb0", "acvb", "cvb0", "cvb", "vb")
 WARM = 1e-2  # CVB0 prepares second order until memberships change less than this per object
-SETTLED = 1e-3  # averaging waits until they change less than this
+ORDERLY = 5e-2  # the order of the clusters is held when they change less than this
+SETTLED = 1e-3  # averaging waits until memberships change less than this,
+STALLED = 0.9  # or hardly less than a burn-in ago: they go round in circles
 SHORTEST_BURN_IN, LONGEST_BURN_IN = 10, 100
 
 
@@ -36,12 +38,14 @@ class VariationalRun:
     number: int = 0
     mean: list[Floats] | None = None  # averaged memberships
     averaged: int = 0  # sweeps in the average
-    warm: bool = False
-    settled: bool = False
+    warm: bool = False  # whether second order may begin
+    orderly: bool = False  # whether the order of the clusters is held
+    settled: bool = False  # whether averaging may begin
+    changes: list[float] = field(default_factory=list)  # of q, sweep by sweep
 
     def __post_init__(self) -> None:
         """Put the start in order; only exact second order needs warming up."""
-        self.warm = self.method not in {"acvb", "cvb"} or not self.exact_variance
+        self.warm |= self.method not in {"acvb", "cvb"} or not self.exact_variance
         self.state = self.state.selected([by_size(m) for m in self.state.m])
 
     @property
@@ -49,21 +53,26 @@ class VariationalRun:
         """The result so far: averaged memberships where the method averages."""
         return self.state.q if self.mean is None else self.mean
 
-    def sweeps(self) -> Iterator[Sweep]:
-        """Yield a report after each sweep, without end."""
-        began = perf_counter()
+    @property
+    def priors(self) -> Priors:
+        """The current hyperparameters."""
+        return self.state.priors
+
+    def sweeps(self, began: float, before: int = 0) -> Iterator[Sweep]:
+        """Yield a report after each sweep, without end; ``before`` were done by a search."""
         while True:
-            before = [q.copy() for q in self.state.q]
+            old = [q.copy() for q in self.state.q]
             leave_one_out, entropy = self._sweep()
             self.number += 1
-            change = largest_change(before, self.state.q)
+            change = largest_change(old, self.state.q)
+            self.changes.append(change)
             if self.method.startswith("a") and self.settled:
                 change = self._average()
             self._look_at(change)
             self._arrange()
             self._learn()
             yield Sweep(
-                self.number,
+                before + self.number,
                 change,
                 leave_one_out,
                 vb.exact_bound(self.state) if self.method == "vb" else self.state.bound(entropy),
@@ -98,16 +107,24 @@ class VariationalRun:
             self.settled = self.number >= self.burn_in
         elif not self.warm:
             self.warm = change < WARM or self.number >= LONGEST_BURN_IN // 2
-        else:
-            quiet = change < SETTLED and self.number >= SHORTEST_BURN_IN
-            self.settled = quiet or self.number >= LONGEST_BURN_IN
+        elif self.number >= SHORTEST_BURN_IN:
+            self.orderly |= change < ORDERLY
+            stalled = change > STALLED * self.changes[-SHORTEST_BURN_IN]
+            self.settled = change < SETTLED or stalled or self.number >= LONGEST_BURN_IN
 
     def _arrange(self) -> None:
-        """Put clusters in descending order and drop negligible ones, the average included."""
+        """Put clusters in descending order and drop negligible ones, the average included.
+
+        The order is held once memberships change little. The last stick is 1, which favours the
+        last cluster where alpha > 1: it grows, moves up, another one is last and grows, and so
+        on for ever.
+        """
         if self.method == "vb":
             self.state = vb.arrange(self.state)
             return
         keep = arrangement(self.state, self.mean)
+        if self.settled or self.orderly:
+            keep = [np.sort(kept) for kept in keep]
         if self.mean is not None:
             self.mean = [
                 renormalised(bar[:, kept]) for bar, kept in zip(self.mean, keep, strict=True)
@@ -117,8 +134,8 @@ class VariationalRun:
     def _learn(self) -> None:
         if self.number >= self.wait:
             state = self.state
-            symmetric = state.relation.kind == "undirected"
-            state.priors.learn(state.m, state.n, state.N, self.rule, symmetric=symmetric)
+            once = each_block_once(state.relation.kind, state.clusters)
+            state.priors.learn(state.m, state.n, state.N, once, self.rule)
 
 
 def largest_change(old: list[Floats], new: list[Floats]) -> float:

@@ -1,0 +1,180 @@
+"""Merging and splitting clusters of a hard partition, valued by exact evidence (MODEL 10)."""
+
+import math
+
+import numpy as np
+
+from coblock.kernels import BIPARTITE, DIRECTED, UNDIRECTED, Blocks, Domain, Floats, Indices, kernel
+from coblock.kernels.gibbs import count_place
+from coblock.kernels.special import log_beta_gain
+
+
+@kernel
+def block_value(a: float, b: float, n: float, N: float) -> float:
+    """Return lnB(a + n, b + N) - lnB(a, b): what one block adds to the log evidence."""
+    return log_beta_gain(a, b, n, N)
+
+
+@kernel
+def size_value(m: float, alpha: float) -> float:
+    """Return what a cluster of ``m`` members adds to log CRP(z | alpha), constants aside."""
+    return math.log(alpha) + math.lgamma(m)
+
+
+@kernel
+def block_values(n: Floats, N: Floats, a: float, b: float) -> Floats:
+    """Return the value of every block."""
+    out = np.empty(n.shape)
+    for k in range(n.shape[0]):
+        for l in range(n.shape[1]):
+            out[k, l] = block_value(a, b, n[k, l], N[k, l])
+    return out
+
+
+@kernel
+def inner_value(kind: int, blocks: Blocks, k: int, g: int) -> float:
+    """Return the gain of joining the four blocks between clusters k and g of one domain."""
+    n, N, a, b = blocks.n, blocks.N, blocks.a[0, 0], blocks.b[0, 0]
+    n_all, N_all = n[k, k] + n[g, g] + n[k, g], N[k, k] + N[g, g] + N[k, g]
+    apart = block_value(a, b, n[k, k], N[k, k]) + block_value(a, b, n[g, g], N[g, g])
+    apart += block_value(a, b, n[k, g], N[k, g])
+    if kind != UNDIRECTED:
+        n_all, N_all = n_all + n[g, k], N_all + N[g, k]
+        apart += block_value(a, b, n[g, k], N[g, k])
+    return block_value(a, b, n_all, N_all) - apart
+
+
+@kernel
+def merge_gain(
+    kind: int, blocks: Blocks, value: Floats, m: Floats, alpha: float, k: int, g: int
+) -> float:
+    """Return the change of the log evidence if clusters k and g become one.
+
+    Only rows k and g of the tables matter (and, in one domain, their columns). ``value`` holds
+    the values of the blocks as they are; the hyperparameters stay.
+    """
+    n, N, a, b = blocks.n, blocks.N, blocks.a[0, 0], blocks.b[0, 0]
+    gain = size_value(m[k] + m[g], alpha) - size_value(m[k], alpha) - size_value(m[g], alpha)
+    for l in range(n.shape[1]):
+        if kind != BIPARTITE and (l in (k, g)):
+            continue
+        gain += block_value(a, b, n[k, l] + n[g, l], N[k, l] + N[g, l]) - value[k, l] - value[g, l]
+        if kind == DIRECTED:
+            gain += block_value(a, b, n[l, k] + n[l, g], N[l, k] + N[l, g])
+            gain -= value[l, k] + value[l, g]
+    if kind != BIPARTITE:
+        gain += inner_value(kind, blocks, k, g)
+    return gain
+
+
+@kernel
+def merge_gains(kind: int, blocks: Blocks, m: Floats, alpha: float) -> Floats:
+    """Return the gains of all pairs k < g of clusters in use; minus infinity elsewhere."""
+    value = block_values(blocks.n, blocks.N, blocks.a[0, 0], blocks.b[0, 0])
+    out = np.full((m.size, m.size), -np.inf)
+    for k in range(m.size):
+        for g in range(k + 1, m.size):
+            if m[k] > 0.0 and m[g] > 0.0:
+                out[k, g] = merge_gain(kind, blocks, value, m, alpha, k, g)
+    return out
+
+
+@kernel
+def parting_gain(n: Floats, N: Floats, m: Floats, a: float, b: float) -> float:
+    """Return the gain of two sides with these counts (2, blocks) over the undivided cluster.
+
+    Without the price of one more cluster; minus infinity where a side is empty.
+    """
+    if m[0] == 0.0 or m[1] == 0.0:
+        return -np.inf
+    gain = math.lgamma(m[0]) + math.lgamma(m[1]) - math.lgamma(m[0] + m[1])
+    for l in range(n.shape[1]):
+        gain += block_value(a, b, n[0, l], N[0, l]) + block_value(a, b, n[1, l], N[1, l])
+        gain -= block_value(a, b, n[0, l] + n[1, l], N[0, l] + N[1, l])
+    return gain
+
+
+@kernel
+def take_sides(
+    n_plus: Floats, N_plus: Floats, n: Floats, N: Floats, m: Floats, prior: tuple[float, float]
+) -> np.ndarray:
+    """Return the side (0 or 1) that makes each member's cells more probable, counts held."""
+    a, b = prior
+    link, nonlink = np.empty(n.shape[1]), np.empty(n.shape[1])
+    for l in range(n.shape[1]):
+        whole = math.log((a + b + n[0, l] + N[0, l]) / (a + b + n[1, l] + N[1, l]))
+        link[l] = math.log((a + n[1, l]) / (a + n[0, l])) + whole
+        nonlink[l] = math.log((b + N[1, l]) / (b + N[0, l])) + whole
+    start = math.log((m[1] + 1.0) / (m[0] + 1.0))
+    side = np.empty(n_plus.shape[0], dtype=np.int64)
+    for i in range(side.size):
+        score = start
+        for l in range(n.shape[1]):
+            score += n_plus[i, l] * link[l] + N_plus[i, l] * nonlink[l]
+        side[i] = 1 if score > 0.0 else 0
+    return side
+
+
+@kernel
+def part_in_two(
+    n_plus: Floats, N_plus: Floats, prior: tuple[float, float], seeds: np.ndarray, passes: int
+) -> tuple[float, np.ndarray]:
+    """Part the members of a cluster around two of them; return the gain and the sides.
+
+    ``n_plus`` and ``N_plus`` (members, blocks) are what each member brings. All members take
+    sides at once and the sides are counted anew, until that gains nothing. The gain is exact.
+    """
+    size, L = n_plus.shape
+    n, N, m = n_plus[seeds].copy(), N_plus[seeds].copy(), np.ones(2)
+    best, best_side = -np.inf, np.zeros(size, dtype=np.int64)
+    for _ in range(passes):
+        side = take_sides(n_plus, N_plus, n, N, m, prior)
+        n[:], N[:], m[:] = 0.0, 0.0, 0.0
+        for i in range(size):
+            s = side[i]
+            m[s] += 1.0
+            for l in range(L):
+                n[s, l] += n_plus[i, l]
+                N[s, l] += N_plus[i, l]
+        gain = parting_gain(n, N, m, prior[0], prior[1])
+        if not gain > best + 1e-9:
+            break
+        best, best_side = gain, side
+    return best, best_side
+
+
+@kernel
+def profiles(
+    kind: int,
+    domain: Domain,
+    members: np.ndarray,
+    label_other: Indices,
+    m_other: Floats,
+    n_plus: Floats,
+    N_plus: Floats,
+) -> None:
+    """Write what each member of a cluster brings, its places one after another (members, P L).
+
+    In one domain ``m_other`` must leave one member of the cluster out: nobody is their own
+    neighbour.
+    """
+    L = m_other.size
+    for t in range(members.size):
+        for p in range(len(domain.places)):
+            part = slice(p * L, (p + 1) * L)
+            count_place(
+                domain.places[p], members[t], label_other, m_other, n_plus[t, part], N_plus[t, part]
+            )
+
+
+@kernel
+def best_parting(
+    n_plus: Floats, N_plus: Floats, prior: tuple[float, float], seeds: np.ndarray, passes: int
+) -> tuple[float, np.ndarray]:
+    """Return the best of the partings around the pairs of members ``seeds``."""
+    best, best_side = part_in_two(n_plus, N_plus, prior, seeds[0], passes)
+    for t in range(1, seeds.shape[0]):
+        gain, side = part_in_two(n_plus, N_plus, prior, seeds[t], passes)
+        if gain > best:
+            best, best_side = gain, side
+    return best, best_side

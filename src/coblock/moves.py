@@ -1,0 +1,102 @@
+"""Merges and splits of clusters, accepted on exact evidence (MODEL 10, 14)."""
+
+import numpy as np
+
+from coblock.kernels import Floats, Indices, moves
+from coblock.partition import Partition
+
+LEAST_GAIN = 1e-6  # nats; below it a move is not worth its name
+SEED_PAIRS = 5  # starts of each parting
+PASSES = 10  # over the members of a cluster that is parted
+
+
+def merge(partition: Partition, d: int) -> int:
+    """Merge pairs of clusters of domain ``d`` while the evidence rises; return how many.
+
+    Pairs that have no cluster in common are merged together, best first. In two domains their
+    gains add up; in one they touch common blocks, so pairs are merged one by one.
+    """
+    merged = 0
+    while True:
+        pairs = _best_pairs(partition, d, LEAST_GAIN)
+        if not pairs:
+            return merged
+        _join(partition, d, pairs[:1] if partition.relation.one_domain else pairs)
+        merged += len(pairs)
+
+
+def merge_nearest(partition: Partition, d: int, share: float) -> None:
+    """Merge the pairs that lose least, or gain, until ``share`` of the clusters is gone."""
+    pairs = _best_pairs(partition, d, -np.inf)
+    _join(partition, d, pairs[: round(share * partition.m[d].size)])
+
+
+def _best_pairs(partition: Partition, d: int, least: float) -> list[tuple[int, int]]:
+    """Return disjoint pairs of clusters by descending gain of their merger."""
+    code, alpha = partition.relation.code, partition.alpha[d]
+    gains = moves.merge_gains(code, partition.blocks(d), partition.m[d], alpha)
+    chosen, used = [], np.zeros(gains.shape[0], dtype=bool)
+    candidates = np.flatnonzero(np.isfinite(gains) & (gains > least))
+    for at in candidates[np.argsort(-gains.flat[candidates], kind="stable")]:
+        k, g = divmod(int(at), gains.shape[1])
+        if not used[k] and not used[g]:
+            chosen.append((k, g))
+            used[[k, g]] = True
+    return chosen
+
+
+def _join(partition: Partition, d: int, pairs: list[tuple[int, int]]) -> None:
+    target = np.arange(partition.m[d].size, dtype=np.int32)
+    for k, g in pairs:
+        target[g] = k
+    partition.labels[d] = target[partition.labels[d]]
+    partition.recount()
+
+
+def split(partition: Partition, d: int, rng: np.random.Generator, most: int | None) -> int:
+    """Part clusters of domain ``d`` in two where the evidence rises; return how many.
+
+    In two domains the gains are exact and add up. In one domain a parting is proposed with the
+    rest of its own cluster held undivided; what does not hold up is merged back, and if the
+    evidence has not risen then, nothing has happened.
+    """
+    K = partition.m[d].size
+    room = None if most is None else most - K
+    partings = [(gain, k, side) for k in range(K) for gain, side in [_part(partition, d, k, rng)]]
+    partings = sorted((p for p in partings if p[0] > LEAST_GAIN), key=lambda p: -p[0])[:room]
+    if not partings:
+        return 0
+    before, old = partition.log_joint(), [label.copy() for label in partition.labels]
+    label = partition.labels[d]
+    for new, (_, k, side) in enumerate(partings, start=K):
+        label[np.flatnonzero(label == k)[side == 1]] = new
+    partition.recount()
+    if partition.relation.one_domain:
+        merge(partition, d)
+        if partition.log_joint() <= before:
+            partition.labels = old
+            partition.recount()
+            return 0
+    return len(partings)
+
+
+def _part(partition: Partition, d: int, k: int, rng: np.random.Generator) -> tuple[float, Indices]:
+    """Return the gain of the best parting of cluster ``k`` found, and the members' sides."""
+    members = np.flatnonzero(partition.labels[d] == k).astype(np.int32)
+    if members.size < 2:
+        return -np.inf, members
+    n_plus, N_plus = _profiles(partition, d, k, members)
+    seeds = np.array([rng.choice(members.size, 2, replace=False) for _ in range(SEED_PAIRS)])
+    gain, side = moves.best_parting(n_plus, N_plus, (partition.a, partition.b), seeds, PASSES)
+    return gain + float(np.log(partition.alpha[d])), side
+
+
+def _profiles(partition: Partition, d: int, k: int, members: Indices) -> tuple[Floats, Floats]:
+    domain, m_other = partition.domain(d), partition.m[-1 - d].copy()
+    if partition.relation.one_domain:
+        m_other[k] -= 1.0
+    shape = (members.size, len(domain.places) * m_other.size)
+    n_plus, N_plus = np.empty(shape), np.empty(shape)
+    code, labels = partition.relation.code, partition.labels[-1 - d]
+    moves.profiles(code, domain, members, labels, m_other, n_plus, N_plus)
+    return n_plus, N_plus

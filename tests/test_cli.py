@@ -1,0 +1,162 @@
+"""The command line: it answers at once, shows the demo, and ends with the right code."""
+
+import io
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import coblock.datasets
+from coblock.cli import app
+from coblock.datasets import load_senate
+from coblock.terminal import senate_page
+
+HEAVY = ("sklearn", "numba", "scipy", "numpy", "polars", "matplotlib", "narwhals")
+
+
+def plain(text: str) -> str:
+    """Without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], check=False, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture(scope="module")
+def demo() -> str:
+    """What the demo shows on a wide screen, of every fifth roll call, to be quick."""
+    votes = load_senate()
+    fewer = replace(votes, values=votes.values[:, ::5], votes=votes.votes[::5])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coblock.datasets, "load_senate", lambda: fewer)
+        result = CliRunner().invoke(app, ["demo", "--seed", "0"], env={"COLUMNS": "300"})
+    assert result.exit_code == 0, result.output
+    return plain(result.output)
+
+
+def numbers_of_groups(page: str) -> tuple[int, int]:
+    found = re.search(r"(\d+) groups of people, (\d+) groups of roll calls", page)
+    return int(found[1]), int(found[2])
+
+
+def test_the_demo_shows_all_blocks(demo):
+    rows, columns = numbers_of_groups(demo)
+    assert rows > 1
+    assert columns > 1
+    names = dict.fromkeys(re.findall(r"^ *r(\d+) \(", demo, flags=re.MULTILINE))
+    assert list(names) == [str(k) for k in range(rows)]
+    shown = {int(number) for number in re.findall(r"\bc(\d+)\b", demo)}
+    assert shown == set(range(columns))
+
+
+@pytest.mark.parametrize("columns", [3, 40])
+def test_no_block_is_lost_on_a_narrow_screen(columns):
+    """The terminal of a laptop has eighty columns; forty groups do not fit side by side."""
+    model = SimpleNamespace(
+        row_labels_=np.repeat([0, 1], [60, 42]),
+        row_membership_=np.eye(2)[np.repeat([0, 1], [60, 42])],
+        column_labels_=np.repeat(np.arange(columns), 645 // columns),
+        block_probability_=np.linspace(0.0, 1.0, 2 * columns).reshape(2, columns),
+        converged_=True,
+        n_iter_=12,
+        log_evidence_=-1234.5,
+    )
+    page, votes = io.StringIO(), load_senate()
+    console = Console(file=page, width=80)
+    console.print(senate_page(model, votes.senators, votes.parties))
+    lines = page.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = {int(number) for number in re.findall(r"\bc(\d+)\b", page.getvalue())}
+    assert shown == set(range(columns))
+    cells = [line.split(")", 1)[1].split() for line in lines if re.match(r"^ *r\d+ \(\d+\) ", line)]
+    assert sum(map(len, cells)) == 2 * columns
+
+
+def test_the_demo_shows_probabilities_in_per_cent(demo):
+    rows, _ = numbers_of_groups(demo)
+    lines = re.findall(r"^ *r\d+ \(\d+\) +([\d ]+)$", demo, flags=re.MULTILINE)
+    assert len(lines) == rows
+    cells = np.array([int(cell) for line in lines for cell in line.split()])
+    assert ((cells >= 0) & (cells <= 100)).all()
+    assert np.ptp(cells) > 90
+
+
+def test_the_demo_counts_everybody_once(demo):
+    parties = load_senate().parties
+    found = re.findall(r"^r\d+ +((?:\d+ [RDI] ?)+):", demo, flags=re.MULTILINE)
+    totals = dict.fromkeys("RDI", 0)
+    for line in found:
+        for count, party in re.findall(r"(\d+) ([RDI])", line):
+            totals[party] += int(count)
+    assert totals == {party: parties.count(party) for party in "RDI"}
+    sizes = re.findall(r"^ *r\d+ \((\d+)\)", demo, flags=re.MULTILINE)
+    assert sum(map(int, sizes)) == len(parties)
+
+
+def test_the_demo_names_people(demo):
+    named = [name for name in load_senate().senators if name in demo.replace("\n", " ")]
+    assert len(named) > 10
+    assert re.search(r"(converged|stopped) after \d+ sweeps, log evidence -[\d,]+", demo)
+
+
+def test_help_lists_the_commands():
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "demo" in result.output
+    assert "US Senate" in result.output
+
+
+def test_every_command_has_help_with_an_example():
+    result = CliRunner().invoke(app, ["demo", "--help"])
+    assert result.exit_code == 0
+    assert "--seed" in result.output
+    assert "coblock demo" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [["dance"], ["demo", "--seed", "many"], ["demo", "--colour", "red"]]
+)
+def test_wrong_usage_ends_with_code_two(arguments):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert arguments[-1].lstrip("-") in plain(result.output) or arguments[1] in result.output
+
+
+def test_without_a_command_there_is_help():
+    assert "Usage" in CliRunner().invoke(app, []).output
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import coblock.cli",
+        "from typer.testing import CliRunner; from coblock.cli import app; "
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0",
+    ],
+    ids=["import", "help"],
+)
+def test_help_imports_nothing_heavy(program):
+    report = f"; import sys; print([name for name in {HEAVY} if name in sys.modules])"
+    ran = run("-c", program + report)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "[]"
+
+
+def test_the_check_for_heavy_imports_can_fail():
+    ran = run("-c", "import coblock.estimator, sys; print('sklearn' in sys.modules)")
+    assert ran.stdout.strip() == "True"
+
+
+def test_the_module_can_be_run():
+    ran = run("-m", "coblock.cli", "--help")
+    assert ran.returncode == 0
+    assert "demo" in ran.stdout

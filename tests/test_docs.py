@@ -1,0 +1,301 @@
+"""Documentation that can be run is run; house rules that can be checked are checked."""
+
+import ast
+import doctest
+import importlib
+import io
+import pkgutil
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import coblock
+import coblock.datasets
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "coblock"
+TESTS = ROOT / "tests"
+EQUATIONS = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+LABEL = re.compile(r"eq:\w+")
+MOST_LINES, LONGEST_BODY, LONGEST_KERNEL = 450, 60, 80
+
+
+def python_files(*folders: Path) -> list[Path]:
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+def short(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# Equations
+
+
+def table(heading: str) -> list[list[str]]:
+    """Cells of the rows of the table under a heading."""
+    section = EQUATIONS.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    assert lines, f"no table under {heading!r}"
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def cited_labels() -> dict[str, list[str]]:
+    """Label -> files that cite it. This file cites none."""
+    found: dict[str, list[str]] = {}
+    for path in python_files(SOURCE, TESTS):
+        if path != Path(__file__):
+            for label in LABEL.findall(path.read_text(encoding="utf-8")):
+                found.setdefault(label, []).append(short(path))
+    return found
+
+
+def listed_labels() -> list[str]:
+    return [LABEL.search(row[0])[0] for row in table("Where the equations are")]
+
+
+def test_every_label_in_the_code_is_in_the_list():
+    listed = listed_labels()
+    missing = {label: files for label, files in cited_labels().items() if label not in listed}
+    assert not missing, f"docs/equations.md lacks {missing}"
+
+
+def test_every_label_in_the_list_is_in_the_code():
+    superfluous = set(listed_labels()) - set(cited_labels())
+    assert not superfluous, f"no code cites {superfluous}"
+    assert len(listed_labels()) == len(set(listed_labels())) > 30
+
+
+def defined_names(path: Path) -> set[str]:
+    """Functions and classes of a file, methods as Class.method."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{f.name}" for f in node.body if isinstance(f, ast.FunctionDef)}
+    return names
+
+
+def exists(name: str, folder: Path) -> bool:
+    """Whether ``module.function`` or ``module.Class.method`` is defined below a folder."""
+    parts = name.split(".")
+    for cut in range(1, len(parts)):
+        path = folder.joinpath(*parts[:cut]).with_suffix(".py")
+        if path.exists():
+            return ".".join(parts[cut:]) in defined_names(path)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("column", "folder"), [(2, SOURCE), (3, TESTS)], ids=["functions", "tests"]
+)
+def test_what_the_list_names_exists(column, folder):
+    rows = table("Where the equations are")
+    assert {len(row) for row in rows} == {4}
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row[column])}
+    assert all(re.search(r"`[^`]+`", row[column]) for row in rows)
+    gone = sorted(name for name in named if not exists(name, folder))
+    assert not gone, f"docs/equations.md names {gone}"
+
+
+def test_the_search_for_names_can_fail():
+    assert exists("kernels.blocks.shift", SOURCE)
+    assert exists("state.State.bound", SOURCE)
+    assert not exists("kernels.blocks.shifted", SOURCE)
+    assert not exists("nowhere.shift", SOURCE)
+
+
+def test_every_section_that_docstrings_cite_is_explained():
+    cited = set()
+    for path in python_files(SOURCE):
+        for numbers in re.findall(
+            r"MODEL (\d+(?:(?:,| and) \d+)*)", path.read_text(encoding="utf-8")
+        ):
+            cited |= set(re.findall(r"\d+", numbers))
+    explained = {row[0] for row in table("Sections of the model notes")}
+    assert cited
+    assert cited <= explained
+
+
+# Things that run
+
+
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(coblock.__path__, prefix="coblock.")
+)
+
+
+@pytest.mark.parametrize("name", ["coblock", *MODULES])
+def test_examples_in_docstrings(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.failed == 0
+
+
+def test_the_main_modules_have_examples():
+    finder = doctest.DocTestFinder()
+    for name in ("datasets", "estimator", "evaluation", "generate", "relation"):
+        module = importlib.import_module(f"coblock.{name}")
+        examples = sum(len(found.examples) for found in finder.find(module))
+        assert examples >= 2, name
+
+
+def fenced(text: str) -> list[str]:
+    """The Python blocks of a Markdown text."""
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_runs(monkeypatch):
+    """On every fifth roll call, to be quick."""
+    votes = coblock.datasets.load_senate()
+    fewer = replace(votes, values=votes.values[:, ::5], votes=votes.votes[::5])
+    monkeypatch.setattr(coblock.datasets, "load_senate", lambda: fewer)
+    blocks = fenced((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert blocks
+    namespace: dict[str, object] = {"__name__": "readme"}
+    with redirect_stdout(io.StringIO()) as said:
+        for block in blocks:
+            exec(compile(block, "README.md", "exec"), namespace)
+    assert "bipartite relation, 102 x 129" in said.getvalue()
+    assert re.search(r"^\d+ McCain \(R-AZ\)$", said.getvalue(), flags=re.MULTILINE)
+
+
+def test_everything_public_can_be_imported():
+    for name in coblock.__all__:
+        assert getattr(coblock, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        coblock.Nonsense  # noqa: B018
+
+
+# House rules
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def body_lines(function: ast.FunctionDef) -> int:
+    """Lines of a function without its signature and its docstring."""
+    body = function.body
+    documented = ast.get_docstring(function) is not None
+    return 0 if documented and len(body) == 1 else body[-1].end_lineno - body[documented].lineno + 1
+
+
+def is_compiled(function: ast.FunctionDef) -> bool:
+    return [ast.unparse(decorator) for decorator in function.decorator_list] == ["kernel"]
+
+
+def long_functions(tree: ast.Module) -> list[str]:
+    return [
+        f"{function.name}: {body_lines(function)} lines"
+        for function in functions(tree)
+        if body_lines(function) > (LONGEST_KERNEL if is_compiled(function) else LONGEST_BODY)
+    ]
+
+
+def calls_of_print(tree: ast.Module) -> list[int]:
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"print", "builtins.print"}
+    ]
+
+
+def global_random_numbers(tree: ast.Module) -> list[str]:
+    """Uses of NumPy's global generator, or of the random module."""
+    fine = {"default_rng", "Generator", "SeedSequence"}
+    found = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node.value) in {"np.random", "numpy.random"}
+        and node.attr not in fine
+    ]
+    return found + [name for name in imported(tree) if name.split(".")[0] == "random"]
+
+
+def imported(tree: ast.Module) -> list[str]:
+    """Names of imported modules; relative ones begin with a dot."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append("." * node.level + (node.module or ""))
+    return names
+
+
+def foreign_to_kernels(tree: ast.Module) -> list[str]:
+    """Imports of ours from outside of the kernels."""
+    return [
+        name
+        for name in imported(tree)
+        if name.startswith(".")
+        or (name.split(".")[0] == "coblock" and not name.startswith("coblock.kernels"))
+    ]
+
+
+def uncompiled(tree: ast.Module) -> list[str]:
+    return [function.name for function in functions(tree) if not is_compiled(function)]
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+every_file = pytest.mark.parametrize("path", python_files(SOURCE), ids=short)
+
+
+@every_file
+def test_files_and_functions_are_short(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MOST_LINES
+    assert not long_functions(parse(path))
+
+
+@every_file
+def test_nothing_is_printed_and_no_global_random_numbers_are_used(path):
+    assert not calls_of_print(parse(path))
+    assert not global_random_numbers(parse(path))
+    assert path.stem != "utils"
+
+
+@pytest.mark.parametrize("path", python_files(SOURCE / "kernels"), ids=short)
+def test_kernels_are_compiled_and_import_nothing_of_ours(path):
+    tree = parse(path)
+    assert not foreign_to_kernels(tree)
+    exempt = {"kernel"} if path.name == "__init__.py" else set()
+    assert set(uncompiled(tree)) <= exempt
+    assert path.name == "__init__.py" or any(functions(tree))
+
+
+def test_compile_options_are_set_in_one_place():
+    users = [short(path) for path in python_files(SOURCE) if "numba" in imported(parse(path))]
+    assert users == ["src/coblock/kernels/__init__.py"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "code", "found"),
+    [
+        (long_functions, "def f():\n" + "    x = 1\n" * 61, ["f: 61 lines"]),
+        (long_functions, "@kernel\ndef f():\n" + "    x = 1\n" * 61, []),
+        (long_functions, "@kernel\ndef f():\n" + "    x = 1\n" * 81, ["f: 81 lines"]),
+        (long_functions, "def f():\n    '''" + "word\n" * 61 + "'''\n    x = 1\n", []),
+        (calls_of_print, "def f():\n    print('x')\n", [2]),
+        (calls_of_print, "console.print('x')\n'''>>> print(1)'''\n", []),
+        (global_random_numbers, "np.random.seed(0)\n", ["np.random.seed"]),
+        (global_random_numbers, "from random import choice\n", ["random"]),
+        (global_random_numbers, "np.random.default_rng(0)\n", []),
+        (foreign_to_kernels, "from coblock.state import State\n", ["coblock.state"]),
+        (foreign_to_kernels, "from coblock import checks\n", ["coblock"]),
+        (foreign_to_kernels, "from ..state import State\n", ["..state"]),
+        (foreign_to_kernels, "import numpy\nfrom coblock.kernels import kernel\n", []),
+        (uncompiled, "@kernel\ndef f(): pass\ndef g(): pass\n", ["g"]),
+        (uncompiled, "@njit\ndef f(): pass\n", ["f"]),
+    ],
+)
+def test_the_rules_notice_what_they_are_for(rule, code, found):
+    assert rule(ast.parse(code)) == found

@@ -1,0 +1,103 @@
+"""A model in words: sizes, names, partners, and nothing that is not so."""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from coblock import IRM, Relation
+from coblock.summary import typical_members
+
+ROWS = [f"buyer {i}" for i in range(30)]
+COLUMNS = [f"thing {j}" for j in range(24)]
+BLOCKS = np.zeros((30, 24))
+BLOCKS[:18, :14] = 1.0
+BLOCKS[18:, 14:] = 1.0
+BLOCKS[0, 0] = np.nan
+
+
+def fit(X, kind="bipartite", **settings) -> IRM:
+    settings = {"max_clusters": 10, "n_init": 4, "max_iter": 60, "random_state": 0} | settings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return IRM(kind, **settings).fit(X)
+
+
+@pytest.fixture(scope="module")
+def model() -> IRM:
+    fitted = fit(pd.DataFrame(BLOCKS, index=ROWS, columns=COLUMNS))
+    assert fitted.block_probability_.shape == (2, 2)
+    return fitted
+
+
+def test_the_head_tells_what_was_fitted(model):
+    head = model.summary().splitlines()[:2]
+    assert head[0] == "bipartite relation, 30 x 24: 371 links, 1 unseen cells, density 51.60%"
+    assert "2 x 2 clusters" in head[1]
+    assert f"log evidence {model.log_evidence_:,.1f}" in head[1]
+    assert f"after {model.n_iter_:,} sweeps" in head[1]
+
+
+def test_every_cluster_has_its_size_names_and_partners(model):
+    text = model.summary()
+    assert re.findall(r"(\w+) cluster (\d): (\d+) \w+s, certainty 1\.00", text) == [
+        ("row", "0", "18"),
+        ("row", "1", "12"),
+        ("column", "0", "14"),
+        ("column", "1", "10"),
+    ]
+    clusters = text.split("\n\n")
+    first, last = model.block_probability_[0, 0], model.block_probability_[1, 1]
+    assert min(first, last) > 0.9
+    assert f"links most to column cluster 0 at {first:.0%}" in clusters[1].splitlines()[0]
+    assert f"links most to row cluster 1 at {last:.0%}" in clusters[2].splitlines()[2]
+    assert re.search(r"\bbuyer (1[89]|2\d)\b", clusters[1].splitlines()[3])
+    assert re.search(r"\bthing (1[4-9]|2\d)\b", clusters[2].splitlines()[3])
+    assert not re.search(r"\bthing\b", clusters[1])
+
+
+def test_of_many_members_some_are_named(model):
+    members = model.summary().split("\n\n")[1].splitlines()[1]
+    assert members.count("buyer") == 5
+    assert members.endswith("... 13 more")
+
+
+def test_without_names_there_are_numbers():
+    text = fit(BLOCKS).summary()
+    assert "buyer" not in text
+    named = re.findall(
+        r"^    (\d+), (\d+), (\d+), (\d+), (\d+), \.\.\. \d+ more$", text, re.MULTILINE
+    )
+    assert len(named) == 4
+
+
+@pytest.mark.parametrize("kind", ["directed", "undirected"])
+def test_one_domain_is_told_once(kind):
+    X = np.kron(np.diag([1, 0]), np.ones((12, 12))) * (1.0 - np.eye(24))
+    names = [f"person {i}" for i in range(24)]
+    model = fit(Relation.build(X, kind=kind, row_names=names, column_names=names), kind)
+    text = model.summary()
+    clusters = len(model.block_probability_)
+    assert clusters > 1
+    assert text.count("person ") == 5 * clusters
+    assert f"{clusters} clusters," in text
+    assert len(re.findall(r"^object cluster", text, flags=re.MULTILINE)) == clusters
+    assert "row cluster" not in text
+
+
+def test_it_says_whether_the_fit_converged():
+    assert "not converged after 2 sweeps" in fit(BLOCKS, max_iter=2, n_init=1).summary()
+    converged = fit(BLOCKS, inference="vb")
+    assert converged.converged_
+    assert ", converged after" in converged.summary()
+
+
+def test_the_surest_members_come_first():
+    q = np.array([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
+    label = q.argmax(axis=1).astype(np.int32)
+    assert typical_members(q, label, 0, ["a", "b", "c", "d"]) == ["b", "d", "a"]
+    assert typical_members(q, label, 0, None, most=1) == ["1", "... 2 more"]
+    assert typical_members(q, label, 1, ["a", "b", "c", "d"]) == ["c"]
