@@ -28,7 +28,6 @@ TRUE_ROWS = np.repeat([0, 1, 2], [14, 9, 6])
 TRUE_COLUMNS = np.repeat([0, 1], [12, 8])
 TRUE_OBJECTS = np.repeat([0, 1, 2], [12, 8, 5])
 PLAIN = {"init": "random", "refine": False}  # the paper's plain sweeps
-PLAIN = {name: value for name, value in PLAIN.items() if name in IRM().get_params()}
 ARRAYS = (
     "row_labels_",
     "column_labels_",
@@ -337,6 +336,17 @@ def test_a_list_of_two_numbers_of_clusters_is_a_pair():
     assert_same_bits(one, fit("bipartite", "cvb0", max_clusters=(2, 3)))
     assert one.trace_[0]["row_clusters"] <= 2
     assert one.trace_[0]["column_clusters"] <= 3
+
+
+@pytest.mark.parametrize("refine", [True, False])
+@pytest.mark.parametrize("inference", DETERMINISTIC)
+def test_there_are_never_more_clusters_than_allowed(inference, refine):
+    """Whatever the start: spectral, random, or labels with more clusters."""
+    for init in ("spectral", "random", (TRUE_ROWS, TRUE_COLUMNS)):
+        model = fit("bipartite", inference, max_clusters=(2, 1), init=init, refine=refine)
+        K1, K2 = model.block_probability_.shape
+        assert K1 <= 2, init
+        assert K2 <= 1, init
 
 
 def test_a_prior_for_each_block():

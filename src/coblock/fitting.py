@@ -130,7 +130,8 @@ class FitRun:
             self.search = SearchRun(partition, self.rng, self._most_clusters())
             yield from self.search.sweeps(began)
             found = self.search.partition
-            self.run = self._variational(memberships_of(found.labels), self._priors_of(found))
+            sure = memberships_of(found.labels, 1.0)
+            self.run = self._variational(sure, self._priors_of(found))
             self.run.warm = True
             yield from self.run.sweeps(began, before=self.search.number)
 

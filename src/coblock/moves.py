@@ -19,10 +19,29 @@ def merge(partition: Partition, d: int) -> int:
     merged = 0
     while True:
         pairs = _best_pairs(partition, d, LEAST_GAIN)
+        if partition.relation.one_domain:
+            pairs = pairs[:1]
         if not pairs:
             return merged
-        _join(partition, d, pairs[:1] if partition.relation.one_domain else pairs)
+        _join(partition, d, pairs)
         merged += len(pairs)
+
+
+def merge_and_learn(partition: Partition, d: int) -> int:
+    """Merge nearest pairs while the evidence at its best hyperparameters rises.
+
+    With few blocks the prior fits them so closely that no merger gains while it is held.
+    """
+    merged = 0
+    while partition.m[d].size > 1:
+        before, trial = partition.log_joint(), partition.copy()
+        _join(trial, d, _best_pairs(trial, d, -np.inf)[:1])
+        trial.learn()
+        if trial.log_joint() <= before + LEAST_GAIN:
+            return merged
+        partition.adopt(trial)
+        merged += 1
+    return merged
 
 
 def merge_nearest(partition: Partition, d: int, share: float) -> None:

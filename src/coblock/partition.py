@@ -112,6 +112,11 @@ class Partition:
         labels = [label.copy() for label in self.labels]
         return Partition(self.relation, labels, self.a, self.b, list(self.alpha))
 
+    def adopt(self, other: "Partition") -> None:
+        """Become the other partition of the same relation."""
+        self.labels, self.a, self.b, self.alpha = other.labels, other.a, other.b, other.alpha
+        self.recount()
+
     def blocks(self, d: int) -> Blocks:
         """Return the tables as domain ``d`` sees them; shared by all blocks, the prior is one."""
         tables = (self.n, self.N, np.full(self.n.shape, self.a), np.full(self.n.shape, self.b))

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from coblock.kernels import Floats, Indices, Place
 from coblock.relation import Relation
 
+FEWEST_MEMBERS = 3  # objects per cluster of the spectral start, on average
 START_CLUSTERS = 40  # of the spectral start where the user names no number; moves do the rest
 TRUNCATION = 20  # of the plain methods where the user names no number
 SURE = 0.8  # membership of a labelled object in its cluster; the rest is spread evenly
@@ -48,6 +49,10 @@ def spectral_labels(
     seed = int(rng.integers(2**31))
     with threadpool_limits(1):
         matrix = normalised_links(relation)
+        clusters = tuple(
+            min(K, -(-size // FEWEST_MEMBERS))
+            for K, size in zip(clusters, relation.sizes, strict=True)
+        )
         k = min(max(clusters), *relation.shape)
         U, S, V = randomized_svd(matrix, k, n_iter=POWER_ITERATIONS, random_state=seed)
         points = [U * S, V.T * S]

@@ -8,7 +8,7 @@ import numpy as np
 
 from coblock.inference.report import Sweep
 from coblock.kernels import Indices
-from coblock.moves import merge, merge_nearest, split
+from coblock.moves import merge, merge_and_learn, merge_nearest, split
 from coblock.partition import Partition
 
 SWEEPS_A_ROUND = 2  # best-label sweeps between two rounds of moves
@@ -62,6 +62,8 @@ class SearchRun:
                 most = None if self.most_clusters is None else self.most_clusters[d]
                 split(self.partition, d, self.rng, most)
             self.partition.learn()
+            for d in range(len(self.partition.labels)):
+                merge_and_learn(self.partition, d)
             value = self.partition.log_joint()
             if not self._gained(last, value):
                 return

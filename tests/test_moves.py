@@ -1,0 +1,161 @@
+"""Merges and splits: gains from tables equal recomputed evidence, which never falls."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coblock.generate import planted
+from coblock.inference.search import SearchRun
+from coblock.kernels import moves as kernels
+from coblock.moves import _part, merge, merge_and_learn, merge_nearest, split
+from coblock.partition import Partition
+from coblock.relation import Relation
+from strategies import cases
+
+
+def partition_of(case) -> Partition:
+    labels = [q.argmax(axis=1).astype(np.int32) for q in case.q]
+    return Partition(case.relation, labels, 0.7, 1.1, list(case.alpha))
+
+
+@given(cases(most_objects=8, most_clusters=4))
+def test_merge_gain_from_tables_equals_the_recomputed_difference(case):
+    for d in range(len(case.q)):
+        partition = partition_of(case)
+        before = partition.log_joint()
+        gains = kernels.merge_gains(
+            case.relation.code, partition.blocks(d), partition.m[d], partition.alpha[d]
+        )
+        for k, g in zip(*np.nonzero(np.isfinite(gains)), strict=True):
+            merged = partition.copy()
+            merged.labels[d][merged.labels[d] == g] = k
+            merged.recount()
+            assert merged.log_joint() - before == pytest.approx(gains[k, g], abs=1e-8)
+
+
+@given(cases(most_objects=8, most_clusters=3, kinds=("bipartite",)), st.integers(0, 99))
+def test_split_gain_from_tables_equals_the_recomputed_difference(case, seed):
+    rng = np.random.default_rng(seed)
+    for d in range(2):
+        partition = partition_of(case)
+        before = partition.log_joint()
+        for k in range(partition.m[d].size):
+            gain, side = _part(partition, d, k, rng)
+            if not np.isfinite(gain):
+                continue
+            parted = partition.copy()
+            members = np.flatnonzero(parted.labels[d] == k)
+            parted.labels[d][members[side == 1]] = partition.m[d].size
+            parted.recount()
+            assert parted.log_joint() - before == pytest.approx(gain, abs=1e-8)
+
+
+def test_the_gain_of_another_pair_would_not_do():
+    """Negative control: the gains of different pairs differ."""
+    drawn = planted((40, 40), (4, 4), 0)
+    partition = Partition.start(
+        Relation.build(drawn.X), [drawn.row_labels.copy(), drawn.column_labels.copy()]
+    )
+    gains = kernels.merge_gains(0, partition.blocks(0), partition.m[0], partition.alpha[0])
+    finite = gains[np.isfinite(gains)]
+    assert finite.size == 6
+    assert np.ptp(finite) > 1.0
+
+
+@settings(max_examples=60)
+@given(cases(most_objects=10, most_clusters=5), st.integers(0, 99))
+def test_moves_never_lower_the_evidence(case, seed):
+    rng = np.random.default_rng(seed)
+    partition = partition_of(case)
+    value = partition.log_joint()
+    for move in (
+        lambda d: merge(partition, d),
+        lambda d: split(partition, d, rng, None),
+        lambda _: partition.sweep(np.full(sum(case.relation.sizes), -1.0)),
+        lambda _: partition.learn(),
+    ):
+        for d in range(len(case.q)):
+            move(d)
+            assert partition.log_joint() >= value - 1e-8 * max(abs(value), 1.0)
+            value = partition.log_joint()
+
+
+def test_forced_mergers_may_lower_it():
+    """Negative control: what is done to leave a local optimum is not a gain."""
+    drawn = planted((60, 60), (4, 4), 0)
+    labels = [drawn.row_labels.copy(), drawn.column_labels.copy()]
+    partition = Partition.start(Relation.build(drawn.X), labels)
+    value = partition.log_joint()
+    merge_nearest(partition, 0, 0.5)
+    assert partition.m[0].size == 2
+    assert partition.log_joint() < value - 1.0
+
+
+def test_a_merged_truth_is_split_and_a_split_truth_is_merged():
+    drawn = planted((90, 80), (3, 4), 3)
+    relation, rng = Relation.build(drawn.X), np.random.default_rng(0)
+    truth = Partition.start(relation, [drawn.row_labels.copy(), drawn.column_labels.copy()])
+    joined = truth.copy()
+    joined.labels[0][joined.labels[0] == 2] = 1
+    joined.recount()
+    assert split(joined, 0, rng, None) == 1
+    assert joined.log_joint() == pytest.approx(truth.log_joint(), rel=1e-3)
+    torn = truth.copy()
+    members = np.flatnonzero(torn.labels[0] == 0)
+    torn.labels[0][members[::2]] = 3
+    torn.recount()
+    assert merge(torn, 0) == 1
+    assert torn.log_joint() == pytest.approx(truth.log_joint(), abs=1e-8)
+
+
+def test_a_cap_on_clusters_is_kept():
+    drawn = planted((90, 80), (5, 5), 1)
+    relation, rng = Relation.build(drawn.X), np.random.default_rng(0)
+    labels = [drawn.row_labels % 2, drawn.column_labels % 2]
+    run = SearchRun(Partition.start(relation, labels), rng, (3, 4))
+    for sweep in run.sweeps(0.0):
+        assert sweep.row_clusters <= 3
+        assert sweep.column_clusters <= 4
+    assert run.partition.n.shape == (3, 4)
+
+
+def test_a_prior_that_fits_too_closely_does_not_keep_clusters_apart():
+    """Thirty coin tosses: two clusters by outcome look perfect to a prior that expects 0 or 1."""
+    relation = Relation.build(np.array([[0.0, 1.0] * 15]).T)
+    outcome = np.array([0, 1] * 15, dtype=np.int32)
+    partition = Partition.start(relation, [outcome, np.zeros(1, dtype=np.int32)])
+    value = partition.log_joint()
+    assert merge(partition, 0) == 0
+    assert merge_and_learn(partition, 0) == 1
+    assert partition.log_joint() > value + 1.0
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
+def test_the_search_finds_the_truth_from_torn_clusters(kind):
+    rng = np.random.default_rng(2)
+    label = np.repeat(np.arange(4), 25)
+    theta = np.full((4, 4), 0.05) + 0.6 * np.eye(4)
+    X = (rng.random((100, 100)) < theta[np.ix_(label, label)]).astype(float)
+    if kind == "undirected":
+        X = np.triu(X, 1) + np.triu(X, 1).T
+    np.fill_diagonal(X, 0.0)
+    relation = Relation.build(X, kind=kind)
+    torn = [(3 * label + rng.integers(3, size=100)).astype(np.int32) for _ in relation.sizes]
+    run = SearchRun(Partition.start(relation, torn), rng)
+    last = [sweep.bound for sweep in run.sweeps(0.0)][-1]
+    assert run.partition.n.shape == (4, 4)
+    for found in run.partition.labels:
+        assert len(set(zip(found.tolist(), label.tolist(), strict=True))) == 4
+    truth = Partition.start(relation, [label.astype(np.int32) for _ in relation.sizes])
+    assert run.partition.log_joint() == pytest.approx(truth.log_joint(), rel=1e-6)
+    assert last <= run.partition.log_joint() + 1e-6
+
+
+def test_the_search_grows_where_there_is_more_to_tell_apart():
+    drawn = planted((100, 100), (6, 4), 4)
+    relation = Relation.build(drawn.X)
+    start = [(drawn.row_labels // 3).astype(np.int32), drawn.column_labels.copy()]
+    run = SearchRun(Partition.start(relation, start), np.random.default_rng(0))
+    list(run.sweeps(0.0))
+    assert run.partition.n.shape == (6, 4)
