@@ -29,13 +29,14 @@ def check_whole_number(name: str, value: object, smallest: int) -> int:
     return int(value)
 
 
-def check_number(name: str, value: object, smallest: float = 0.0) -> float:
-    """Refuse what is not a finite number of at least ``smallest``."""
+def check_number(name: str, value: object, smallest: float = 0.0, largest: float = np.inf) -> float:
+    """Refuse what is not a finite number from ``smallest`` to ``largest``."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         msg = f"{name} must be a number, but is {value!r} ({type(value).__name__})."
         raise TypeError(msg)
-    if not np.isfinite(value) or value < smallest:
-        msg = f"{name} must be finite and at least {smallest:g}, but is {value}."
+    if not np.isfinite(value) or not smallest <= value <= largest:
+        limits = f"at least {smallest:g}" if largest == np.inf else f"{smallest:g} to {largest:g}"
+        msg = f"{name} must be finite and {limits}, but is {value}."
         raise ValueError(msg)
     return float(value)
 
@@ -83,9 +84,19 @@ def check_same_shape(unseen: tuple[int, ...], relation: tuple[int, ...]) -> None
 
 
 def check_indices(X: Any, name: str) -> None:
-    """Refuse compressed matrices whose indices point outside of the matrix."""
-    if X.format not in {"csr", "csc"} or X.nnz == 0:
+    """Refuse compressed matrices whose indices or pointers lead outside of the matrix."""
+    if X.format not in {"csr", "csc", "bsr"}:
         return
+    if X.format != "bsr" and X.indices.size:
+        _check_compressed(X, name)
+    try:
+        X.check_format(full_check=True)
+    except ValueError as error:
+        msg = f"{name} is a damaged {X.format} matrix: {error}. Build it anew."
+        raise ValueError(msg) from error
+
+
+def _check_compressed(X: Any, name: str) -> None:
     bound = X.shape[1] if X.format == "csr" else X.shape[0]
     bad = (X.indices < 0) | (X.indices >= bound)
     if bad.any():
@@ -174,6 +185,8 @@ def check_names(names: Sequence[object] | None, size: int, what: str) -> tuple[s
 def check_positions(values: object, size: int, what: str) -> NDArray[np.int64]:
     """Refuse positions of objects that the model does not know."""
     positions = np.asarray(values)
+    if positions.size == 0:
+        return positions.astype(np.int64)
     if positions.dtype.kind not in "iu":
         msg = f"{what}s must be positions (whole numbers), but they are of type {positions.dtype}."
         raise TypeError(msg)

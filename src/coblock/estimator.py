@@ -96,12 +96,13 @@ class IRM(BiclusterMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> X = np.kron(np.array([[1, 0], [0, 1]]), np.ones((10, 8)))
+    >>> X = np.zeros((20, 14))
+    >>> X[:12, :8] = X[12:, 8:] = 1
     >>> model = IRM(random_state=0).fit(X)
     >>> model.block_probability_.shape
     (2, 2)
-    >>> model.row_labels_
-    array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])
+    >>> model.row_labels_.tolist()
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]
     """
 
     def __init__(
@@ -249,6 +250,9 @@ class IRM(BiclusterMixin, BaseEstimator):
         checks.check_choice("variance", self.variance, ("exact", "paper"))
         rules = ("newton", "fixed-point", "fixed")
         checks.check_choice("hyperparameters", self.hyperparameters, rules)
+        if self.callback is not None and not callable(self.callback):
+            msg = f"callback must be callable or None, but is {self.callback!r}."
+            raise TypeError(msg)
         if self.inference == "gibbs" and self.prior == "per-block":
             msg = "inference='gibbs' knows the shared prior only. Pass prior='shared'."
             raise ValueError(msg)
@@ -277,8 +281,17 @@ class IRM(BiclusterMixin, BaseEstimator):
                     f"The relation is {X.kind}, but {kind} was expected. Pass relation={X.kind!r}."
                 )
                 raise ValueError(msg)
+            if unseen is not None:
+                msg = "A Relation has its unseen cells already. Pass unseen= to Relation.build."
+                raise ValueError(msg)
             if reset:
                 self.n_features_in_ = X.shape[1]
+            elif X.shape[1] != self.n_features_in_:
+                msg = (
+                    f"The new rows have {X.shape[1]:,} columns, but the model was fitted to "
+                    f"{self.n_features_in_:,}. Pass the same columns in the same order."
+                )
+                raise ValueError(msg)
             return X
         values = validate_data(
             self,

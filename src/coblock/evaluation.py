@@ -31,8 +31,14 @@ def hold_out(X: Any, share: float = 0.1, random_state: int | None = None) -> Hel
     >>> held.rows.size, held.X.nnz + int(held.values.sum())
     (20, 10)
     """
-    check_number("share", share)
+    check_number("share", share, largest=1.0)
     X = sparse.csr_array(X)
+    if np.isnan(X.data).any():
+        msg = (
+            f"{np.isnan(X.data).sum():,} cells are NaN, unseen already. Pass the links without "
+            "them; what nobody knows cannot be held out."
+        )
+        raise ValueError(msg)
     rng = np.random.default_rng(random_state)
     cells = X.shape[0] * X.shape[1]
     chosen = np.sort(rng.choice(cells, round(share * cells), replace=False, shuffle=False))
@@ -42,5 +48,5 @@ def hold_out(X: Any, share: float = 0.1, random_state: int | None = None) -> Hel
     hidden_links = X.multiply(unseen)
     left = sparse.csr_array(X - hidden_links)
     left.eliminate_zeros()
-    values = np.asarray(X[rows, columns]).ravel() > 0
+    values = np.asarray(X.tocsr()[rows, columns]).ravel() > 0 if rows.size else rows > 0
     return HeldOut(left, unseen, rows, columns, values)

@@ -216,7 +216,8 @@ def follow(
     trace: list[Sweep] = []
     for sweep in sweeps:
         trace.append(sweep)
-        asked_to_stop = callback is not None and callback(sweep) is True
+        answer = None if callback is None else callback(sweep)
+        asked_to_stop = isinstance(answer, bool | np.bool_) and bool(answer)
         converged = may_stop() and has_converged(trace, settings)
         if converged or asked_to_stop or len(trace) >= settings.max_iter:
             return trace, converged
@@ -227,7 +228,7 @@ def has_converged(trace: list[Sweep], settings: Settings) -> bool:
     """Say whether the change of memberships, or of VB's bound, fell below tol (MODEL 9)."""
     last = trace[-1]
     if settings.inference == "vb":
-        return abs(last.bound - trace[-2].bound) < settings.tol * abs(last.bound)
+        return abs(last.bound - trace[-2].bound) < settings.tol * max(abs(last.bound), 1.0)
     return last.change < settings.tol
 
 

@@ -118,7 +118,9 @@ def generate(
     check_whole_number("rows", rows, 1)
     check_whole_number("columns", columns, 1)
     check_whole_number("max_clusters", max_clusters, 1)
-    check_number("alpha", alpha)
+    check_number("alpha", alpha, smallest=1e-8)
+    for value in link_prior:
+        check_number("link_prior", value, smallest=1e-8)
     check_choice("process", process, ("crp", "sticks"))
     rng = np.random.default_rng(random_state)
     labels = []
@@ -145,6 +147,11 @@ def planted(
     shape: tuple[int, int], clusters: tuple[int, int], random_state: int | None = None
 ) -> Drawn:
     """Draw a relation with exactly these numbers of clusters."""
+    for size, K in zip(shape, clusters, strict=True):
+        check_whole_number("clusters", K, 1)
+        if size < K:
+            msg = f"{size:,} objects cannot be in {K:,} clusters, each with one member at least."
+            raise ValueError(msg)
     rng = np.random.default_rng(random_state)
     row_labels, column_labels = (
         draw_clusters(size, K, rng) for size, K in zip(shape, clusters, strict=True)

@@ -202,17 +202,15 @@ def _is_sparse(X: Any) -> bool:
 
 def _stored_cells(X: Any, name: str) -> sparse.csr_array:
     """Return the input as a sparse matrix of float64 with duplicates added and indices sorted."""
-    if _is_sparse(X):
-        if len(X.shape) == 2:
-            checks.check_indices(X, name)
-    else:
+    if not _is_sparse(X):
         X = np.asarray(X)
-        if X.dtype.kind not in "buif":
-            msg = f"{name} must hold numbers, but is of type {X.dtype}."
-            raise TypeError(msg)
-        checks.check_shape(X.shape, "bipartite")
-    if len(X.shape) != 2:
-        checks.check_shape(X.shape, "bipartite")
+    if X.dtype.kind not in "buif":
+        msg = f"{name} must hold real numbers, but is of type {X.dtype}."
+        raise TypeError(msg)
+    checks.check_shape(X.shape, "bipartite")
+    if _is_sparse(X):
+        checks.check_indices(X, name)
+        X = X.astype(np.float64)  # before duplicates are added up: small integers overflow
     cells = sparse.csr_array(X, dtype=np.float64, copy=True)
     cells.sum_duplicates()
     return cells

@@ -12,6 +12,8 @@ from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.state import State, by_size
 
+TIE = 1e-9  # two memberships that differ by less are equal
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -51,6 +53,7 @@ def conclude(
     the others in proportion.
     """
     keep = []
+    memberships = [without_ties(q) for q in memberships]
     for q in memberships:
         members = np.bincount(q.argmax(axis=1), minlength=q.shape[1])
         keep.append(by_size(members)[: np.count_nonzero(members)])
@@ -68,3 +71,16 @@ def conclude(
         converged,
         samples or [],
     )
+
+
+def without_ties(q: Floats) -> Floats:
+    """Return memberships whose most probable cluster does not depend on the clusters' order."""
+    q = q.copy()
+    label = q.argmax(axis=1)
+    rows = np.arange(label.size)
+    best = q[rows, label].copy()
+    q[rows, label] = -1.0
+    tied = best - q.max(axis=1) < TIE
+    q[rows, label] = best
+    q[rows[tied], label[tied]] += TIE
+    return q
