@@ -339,14 +339,22 @@ def test_a_list_of_two_numbers_of_clusters_is_a_pair():
 
 
 @pytest.mark.parametrize("refine", [True, False])
+@pytest.mark.parametrize("init", ["spectral", "random"])
 @pytest.mark.parametrize("inference", DETERMINISTIC)
-def test_there_are_never_more_clusters_than_allowed(inference, refine):
-    """Whatever the start: spectral, random, or labels with more clusters."""
-    for init in ("spectral", "random", (TRUE_ROWS, TRUE_COLUMNS)):
-        model = fit("bipartite", inference, max_clusters=(2, 1), init=init, refine=refine)
-        K1, K2 = model.block_probability_.shape
-        assert K1 <= 2, init
-        assert K2 <= 1, init
+def test_there_are_never_more_clusters_than_allowed(inference, init, refine):
+    model = fit("bipartite", inference, max_clusters=(2, 1), init=init, refine=refine)
+    assert model.row_membership_.shape[1] <= 2
+    assert model.column_membership_.shape[1] == 1
+    assert max(sweep["row_clusters"] for sweep in model.trace_) <= 2
+
+
+def test_labels_with_more_clusters_than_allowed_are_refused_or_merged():
+    refusal, start = "", (TRUE_ROWS, TRUE_COLUMNS)
+    try:
+        model = fit("bipartite", "acvb0", max_clusters=(2, 1), init=start)
+    except ValueError as error:
+        refusal = str(error)
+    assert "max_clusters" in refusal if refusal else model.row_membership_.shape[1] <= 2
 
 
 def test_a_prior_for_each_block():

@@ -5,6 +5,7 @@ import math
 from coblock.kernels import kernel
 
 STIRLING_FROM = 16.0  # the Stirling series below is exact to 1e-16 from here on
+NOTHING = 1e-14  # of x: a smaller step changes lnGamma by less than rounding does
 SERIES_FROM = 15.0  # the same for the series of its derivatives
 
 
@@ -19,7 +20,7 @@ def stirling_rest(x: float) -> float:
 @kernel
 def log_rising(x: float, d: float) -> float:
     """Return lnGamma(x + d) - lnGamma(x), the log rising factorial, for x > 0 and d >= 0."""
-    if d == 0.0:
+    if d <= NOTHING * min(x, STIRLING_FROM):
         return 0.0
     if x < STIRLING_FROM:
         return math.lgamma(x + d) - math.lgamma(x)
