@@ -82,11 +82,11 @@ def test_no_block_is_lost_on_a_narrow_screen(columns):
 
 
 def test_the_demo_shows_probabilities_in_per_cent(demo):
-    rows, _ = numbers_of_groups(demo)
+    rows, columns = numbers_of_groups(demo)
     lines = re.findall(r"^ *r\d+ \(\d+\) +([\d ]+)$", demo, flags=re.MULTILINE)
-    assert len(lines) == rows
     cells = np.array([int(cell) for line in lines for cell in line.split()])
     assert ((cells >= 0) & (cells <= 100)).all()
+    assert cells.size == rows * columns
     assert np.ptp(cells) > 90
 
 
@@ -98,8 +98,8 @@ def test_the_demo_counts_everybody_once(demo):
         for count, party in re.findall(r"(\d+) ([RDI])", line):
             totals[party] += int(count)
     assert totals == {party: parties.count(party) for party in "RDI"}
-    sizes = re.findall(r"^ *r\d+ \((\d+)\)", demo, flags=re.MULTILINE)
-    assert sum(map(int, sizes)) == len(parties)
+    sizes = dict(re.findall(r"^ *r(\d+) \((\d+)\)", demo, flags=re.MULTILINE))
+    assert sum(map(int, sizes.values())) == len(parties)
 
 
 def test_the_demo_names_people(demo):

@@ -40,7 +40,7 @@ def test_change_of_the_average_is_at_most_two_over_s(method, data, senate):
     for sweep in run.sweeps(0.0):
         if run.averaged > 1:
             changes.append((run.averaged, sweep.change))
-        if sweep.sweep == 40:
+        if sweep.sweep == 36:
             break
     assert len(changes) > 30
     assert all(change <= 2.0 / s for s, change in changes)
@@ -162,7 +162,7 @@ def test_second_order_begins_with_zeroth_order_only_for_exact_variances():
 def test_clusters_shrink_and_stay_in_descending_order(senate):
     run = VariationalRun(start(senate, 30), "acvb0")
     for sweep in run.sweeps(0.0):
-        if not run.settled:
+        if not (run.settled or run.orderly):
             assert all((np.diff(m) <= 1e-6).all() for m in run.state.m)
         if sweep.sweep == 60:
             break

@@ -172,6 +172,19 @@ def check_labels(value: Any, sizes: tuple[int, ...]) -> list[NDArray[np.int32]]:
     return labels
 
 
+def check_room(labels: list[NDArray[np.int32]], most: int | tuple[int, int] | None) -> None:
+    """Refuse starting labels with more clusters than there may be."""
+    limits = most if isinstance(most, tuple) else (most, most)
+    for label, limit in zip(labels, limits, strict=False):
+        K = int(label.max()) + 1
+        if limit is not None and limit < K:
+            msg = (
+                f"init has {K:,} clusters, but max_clusters allows {limit:,}. Raise max_clusters, "
+                "or start from fewer."
+            )
+            raise ValueError(msg)
+
+
 def check_names(names: Sequence[object] | None, size: int, what: str) -> tuple[str, ...] | None:
     """Refuse names that do not fit the relation; return them as strings."""
     if names is None:

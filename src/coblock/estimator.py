@@ -244,7 +244,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         """Check the parameters and return them as the fit takes them."""
         checks.check_choice("relation", self.relation, checks.KINDS)
         checks.check_choice("inference", self.inference, (*METHODS, "gibbs"))
-        if isinstance(self.init, str):
+        if not isinstance(self.init, IRM | tuple | list | np.ndarray):
             checks.check_choice("init", self.init, ("spectral", "random"))
         checks.check_choice("prior", self.prior, ("shared", "per-block"))
         checks.check_choice("variance", self.variance, ("exact", "paper"))
@@ -311,7 +311,9 @@ class IRM(BiclusterMixin, BaseEstimator):
         if isinstance(model, str):
             return None
         if not isinstance(model, IRM):
-            return memberships_of(checks.check_labels(model, relation.sizes))
+            labels = checks.check_labels(model, relation.sizes)
+            checks.check_room(labels, checks.check_clusters(self.max_clusters))
+            return memberships_of(labels)
         check_is_fitted(model)
         earlier = model._result.relation
         if (earlier.kind, earlier.shape) != (relation.kind, relation.shape):
