@@ -131,20 +131,11 @@ def exact_link_probability(X, seen, kind, K):
 
 
 @settings(max_examples=40)
-@given(cases(most_objects=3, most_clusters=2))
-def test_vb_bound_stays_below_the_exact_evidence_and_never_falls(case):
+@given(cases(most_objects=6))
+def test_vb_bound_never_falls_with_hyperparameters_fixed(case):
     run = VariationalRun(case.state(), "vb", rule="fixed")
-    a, b = case.a, case.b
-    K = [q.shape[1] for q in case.q]
-    exact = None
     last = -np.inf
     for sweep in run.sweeps(0.0):
-        if run.state.clusters == (K[0], K[-1]) and np.ptp(a) + np.ptp(b) == 0:
-            if exact is None:
-                exact = reference.truncated_log_evidence(
-                    case.X, case.observed, case.kind, a, b, case.alpha, K
-                )
-            assert sweep.bound <= exact + 1e-9
         assert sweep.bound >= last - 1e-9 * abs(last)
         last = sweep.bound
         if sweep.sweep == 15:

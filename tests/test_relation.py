@@ -718,3 +718,11 @@ except ValueError as error:
     )
     assert ran.returncode == 0, f"ended with {ran.returncode}: {ran.stderr[-300:]}"
     assert "refused:" in ran.stdout
+
+
+def test_masked_cells_are_unseen():
+    X = np.ma.masked_array(np.eye(3), mask=np.eye(3)[::-1].astype(bool))
+    relation = Relation.build(X)
+    assert (relation.n_links, relation.n_unseen) == (2, 3)
+    model = IRM(max_iter=2, tol=0, random_state=0).fit(X)
+    assert model.block_cells_.sum() == pytest.approx(6.0)

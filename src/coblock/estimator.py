@@ -302,7 +302,8 @@ class IRM(BiclusterMixin, BaseEstimator):
             dtype="numeric",
             ensure_min_samples=1,
         )
-        source = X if hasattr(X, "columns") else values  # frames keep their names
+        keeps_more = hasattr(X, "columns") or isinstance(X, np.ma.MaskedArray)
+        source = X if keeps_more else values  # names of a frame, the mask of an array
         return Relation.build(source, unseen=unseen, kind=kind, binarize=self.binarize)
 
     def _initial(self, relation: Relation) -> list[Floats] | None:

@@ -69,8 +69,8 @@ def fit(
     best = max(results, key=lambda result: result.log_evidence)
     if len(results) > 1:
         best = replace(best, stability=agreement(results))
-    if not best.converged and settings.inference != "gibbs" and settings.tol > 0:
-        _warn_of_no_convergence(best.trace[-1], settings)
+    if settings.inference != "gibbs" and settings.tol > 0:
+        _warn_of_no_convergence(best, settings)
     return best
 
 
@@ -232,11 +232,17 @@ def has_converged(trace: list[Sweep], settings: Settings) -> bool:
     return last.change < settings.tol
 
 
-def _warn_of_no_convergence(last: Sweep, settings: Settings) -> None:
-    what = "bound" if settings.inference == "vb" else "memberships"
+def _warn_of_no_convergence(result: Result, settings: Settings) -> None:
+    """Warn if the fit ended because it had no sweeps left."""
+    trace = result.trace
+    if result.converged or len(trace) < settings.max_iter:
+        return
+    what, change = "memberships", trace[-1].change
+    if settings.inference == "vb" and len(trace) > 1:
+        what, change = "bound", abs(trace[-1].bound / trace[-2].bound - 1.0)
     warnings.warn(
-        f"The {what} had not converged after {last.sweep:,} sweeps: the last change was "
-        f"{last.change:.2g}, tol is {settings.tol:g}. Raise max_iter (now {settings.max_iter:,}) "
+        f"The {what} had not converged after {len(trace):,} sweeps: the last change was "
+        f"{change:.2g}, tol is {settings.tol:g}. Raise max_iter (now {settings.max_iter:,}) "
         "or tol; the result so far is usable, look at trace_.",
         ConvergenceWarning,
         stacklevel=4,

@@ -176,6 +176,8 @@ class Relation:
 
 def _unwrap_frame(X: Any) -> tuple[Any, Sequence[object] | None, Sequence[object] | None]:
     """Return the values of a data frame with the names of its rows and columns."""
+    if isinstance(X, np.ma.MaskedArray):  # what is masked is not known
+        return np.ma.filled(X.astype(np.float64), np.nan), None, None
     if isinstance(X, np.ndarray) or _is_sparse(X):
         return X, None, None
     frame = nw.from_native(X, eager_only=True, pass_through=True)

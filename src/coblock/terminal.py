@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.style import Style
 from rich.table import Table
@@ -18,29 +17,24 @@ COLUMNS_ABREAST = 17  # column clusters side by side on a screen of 80 character
 READABLE_FROM = 0.55  # block probability from which white letters are easier to read
 
 
-def block_map(model: IRM) -> list[Table]:
-    """Return the block probabilities in per cent, coloured, as tables that fit a screen.
+def block_map(model: IRM) -> Group:
+    """Return the block probabilities in per cent, coloured: row clusters down, columns across.
 
-    Row clusters go down, column clusters across; more than fit go into further tables.
+    Of many column clusters the largest are shown, and how many are not.
     """
     sizes = np.bincount(model.column_labels_)
-    return [
-        _map_of(model, sizes, range(start, min(start + COLUMNS_ABREAST, sizes.size)))
-        for start in range(0, sizes.size, COLUMNS_ABREAST)
-    ]
-
-
-def _map_of(model: IRM, sizes: NDArray[np.int64], columns: range) -> Table:
+    shown = range(min(COLUMNS_ABREAST, sizes.size))
     table = Table(box=None, padding=(0, 0), show_edge=False)
     table.add_column("", justify="right", no_wrap=True, min_width=9)
-    for l in columns:
+    for l in shown:
         table.add_column(f"c{l}", justify="right", no_wrap=True, min_width=4)
     for k, probabilities in enumerate(model.block_probability_):
         size = np.count_nonzero(model.row_labels_ == k)
-        table.add_row(f"r{k} ({size:,}) ", *(_cell(float(probabilities[l])) for l in columns))
-    table.add_row("size ", *(f"{sizes[l]:,}" for l in columns))
-    table.add_row("")
-    return table
+        table.add_row(f"r{k} ({size:,}) ", *(_cell(float(probabilities[l])) for l in shown))
+    table.add_row("size ", *(f"{sizes[l]:,}" for l in shown))
+    left = sizes[len(shown) :]
+    note = f"\n{left.size} smaller groups, {left.sum():,} columns in all, are not shown.\n"
+    return Group(table, Text(note if left.size else ""))
 
 
 def _cell(p: float) -> Text:
@@ -78,6 +72,6 @@ def senate_page(model: IRM, senators: Sequence[str], parties: Sequence[str]) -> 
             f"sweeps, log evidence {model.log_evidence_:,.0f}.\n\n"
             "Yeas in per cent, groups of people down, groups of roll calls across:\n"
         ),
-        *block_map(model),
+        block_map(model),
         *notes,
     )
