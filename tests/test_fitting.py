@@ -65,6 +65,14 @@ def test_the_result_is_the_mean_of_the_sweeps_after_burn_in():
     assert_allclose(run.memberships[0].sum(axis=1), 1.0, rtol=1e-9)
 
 
+def test_without_burn_in_every_sweep_is_averaged():
+    run = VariationalRun(start(Relation.build(synth1(1).X), 3), "acvb0", burn_in=0)
+    for sweep in run.sweeps(0.0):
+        assert run.averaged == sweep.sweep
+        if sweep.sweep == 4:
+            break
+
+
 def test_plain_cvb_returns_what_it_ended_with():
     run = VariationalRun(start(Relation.build(synth1(1).X), 3), "cvb0")
     for sweep in run.sweeps(0.0):

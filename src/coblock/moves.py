@@ -116,6 +116,5 @@ def _profiles(partition: Partition, d: int, k: int, members: Indices) -> tuple[F
         m_other[k] -= 1.0
     shape = (members.size, len(domain.places) * m_other.size)
     n_plus, N_plus = np.empty(shape), np.empty(shape)
-    code, labels = partition.relation.code, partition.labels[-1 - d]
-    moves.profiles(code, domain, members, labels, m_other, n_plus, N_plus)
+    moves.profiles(domain, members, partition.labels[-1 - d], m_other, n_plus, N_plus)
     return n_plus, N_plus

@@ -46,6 +46,8 @@ class VariationalRun:
     def __post_init__(self) -> None:
         """Put the start in order; only exact second order needs warming up."""
         self.warm |= self.method not in {"acvb", "cvb"} or not self.exact_variance
+        if self.burn_in == 0:
+            self.warm = self.settled = True
         self.state = self.state.selected([by_size(m) for m in self.state.m])
 
     @property

@@ -145,7 +145,6 @@ def part_in_two(
 
 @kernel
 def profiles(
-    kind: int,
     domain: Domain,
     members: np.ndarray,
     label_other: Indices,
