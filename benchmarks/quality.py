@@ -141,17 +141,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE)
     chosen = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
+    call = f"--runs {chosen.runs} --draws {chosen.draws} --parts {' '.join(chosen.parts)}"
     text = [
         "# How good the blocks are",
         "",
-        f"Written by `benchmarks/quality.py --runs {chosen.runs} --draws {chosen.draws}`, version "
+        f"Written by `benchmarks/quality.py {call} --data {' '.join(chosen.data)}`, version "
         f"{coblock.__version__}: `IRM()` with no parameter but the seed, means over the seeds from "
         "0. Seconds are of a busy machine. *In sample* is the score of the same cells by a model "
         "that was fitted to all cells, these included: nothing honest can be better.",
     ]
     for part in chosen.parts:
+        heading = str(PARTS[part].__doc__).rstrip(".")
         count = chosen.draws if part == "planted" else chosen.runs
-        text += ["", f"## {PARTS[part].__doc__}", "", *PARTS[part](count, chosen.data)]
+        text += ["", f"## {heading}", "", *PARTS[part](count, chosen.data)]
     chosen.out.write_text("\n".join(text) + "\n")
 
 
