@@ -694,6 +694,9 @@ BROKEN = {
     "a block index": """
 X = sparse.bsr_array((np.ones((1, 2, 2)), [0], [0, 1, 1]), shape=(4, 4))
 X.indices[0] = 500_000""",
+    "a coordinate": """
+X = sparse.coo_array(np.eye(4))
+X.coords[0][1] = 5_000_000""",
     "a row pointer": """
 X = sparse.csr_array(np.eye(4))
 X.indptr[2] = 1_000_000""",

@@ -85,6 +85,16 @@ def check_same_shape(unseen: tuple[int, ...], relation: tuple[int, ...]) -> None
 
 def check_indices(X: Any, name: str) -> None:
     """Refuse compressed matrices whose indices or pointers lead outside of the matrix."""
+    if X.format == "coo":
+        for what, index, size in zip(("row", "column"), X.coords, X.shape, strict=True):
+            bad = (index < 0) | (index >= size)
+            if bad.any():
+                msg = (
+                    f"{name} has {bad.sum():,} of {index.size:,} {what} indices outside of 0 to "
+                    f"{size - 1}; the first is {index[bad][0]}. Build the matrix with indices "
+                    "counted from 0."
+                )
+                raise ValueError(msg)
     if X.format not in {"csr", "csc", "bsr"}:
         return
     if X.format != "bsr" and X.indices.size:
