@@ -226,10 +226,15 @@ def follow(
 
 def has_converged(trace: list[Sweep], settings: Settings) -> bool:
     """Say whether the change of memberships, or of VB's bound, fell below tol (MODEL 9)."""
+    return last_change(trace, settings) < settings.tol
+
+
+def last_change(trace: list[Sweep], settings: Settings) -> float:
+    """Return what the stop rule looks at: the change of memberships, or of VB's bound."""
     last = trace[-1]
-    if settings.inference == "vb":
-        return abs(last.bound - trace[-2].bound) < settings.tol * max(abs(last.bound), 1.0)
-    return last.change < settings.tol
+    if settings.inference == "vb" and len(trace) > 1:
+        return abs(last.bound - trace[-2].bound) / max(abs(last.bound), 1.0)
+    return last.change
 
 
 def _warn_of_no_convergence(result: Result, settings: Settings) -> None:
@@ -237,13 +242,11 @@ def _warn_of_no_convergence(result: Result, settings: Settings) -> None:
     trace = result.trace
     if result.converged or len(trace) < settings.max_iter:
         return
-    what, change = "memberships", trace[-1].change
-    if settings.inference == "vb" and len(trace) > 1:
-        what, change = "bound", abs(trace[-1].bound / trace[-2].bound - 1.0)
+    what = "bound" if settings.inference == "vb" else "memberships"
     warnings.warn(
         f"The {what} had not converged after {len(trace):,} sweeps: the last change was "
-        f"{change:.2g}, tol is {settings.tol:g}. Raise max_iter (now {settings.max_iter:,}) "
-        "or tol; the result so far is usable, look at trace_.",
+        f"{last_change(trace, settings):.2g}, tol is {settings.tol:g}. Raise max_iter (now "
+        f"{settings.max_iter:,}) or tol; the result so far is usable, look at trace_.",
         ConvergenceWarning,
         stacklevel=4,
     )
