@@ -217,6 +217,23 @@ def test_gibbs_conditional_equals_the_ratio_of_joints(case, pick):
     assert total - log_total == pytest.approx(crp_normaliser(labels[d], case.alpha[d]), abs=1e-9)
 
 
+@given(cases(most_objects=7, kinds=("bipartite",)), st.integers(0, 1))
+def test_the_quick_sweep_of_two_domains_equals_single_visits(case, d):
+    """Best labels, so that it does not matter which of the empty clusters is the new one."""
+    labels, best = labelled(case), np.full(len(case.q[d]), -1.0)
+    a, b = float(case.a[0, 0]), float(case.b[0, 0])
+    quick, tables = start_chain(case, labels, a, b)
+    table = tables if d == 0 else Blocks(*(np.ascontiguousarray(part.T) for part in tables))
+    _, total = gibbs.sweep_stretch(quick[d], quick[1 - d], table, best, 0, best.size, False)
+    single, tables = start_chain(case, labels, a, b)
+    flipped = tables if d == 0 else blocks.transposed(tables)
+    visits = [gibbs.visit(0, single[d], single[1 - d], flipped, i, -1.0) for i in range(best.size)]
+    assert total == pytest.approx(sum(visits), abs=1e-8)
+    together = [chain[d].label[:, None] == chain[d].label for chain in (quick, single)]
+    assert (together[0] == together[1]).all()
+    assert_allclose(np.sort(table.n.sum(axis=1)), np.sort(flipped.n.sum(axis=1)), atol=1e-9)
+
+
 def start_chain(case: Case, labels: list[np.ndarray], a: float, b: float):
     n, N = count_labels(case.relation, labels)
     pad = ((0, 2), (0, 2))
