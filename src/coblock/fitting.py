@@ -2,15 +2,18 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from time import perf_counter
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
+from coblock.batches import Schedule
 from coblock.hyperparameters import FIRST_UPDATE, Priors, Rule
 from coblock.inference.gibbs import GibbsRun
 from coblock.inference.report import Sweep
@@ -50,7 +53,15 @@ class Settings:
     tol: float = 1e-5
     max_iter: int = 1000
     n_init: int = 1
+    batch_size: int | None = None
     n_jobs: int | None = None
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Starts that run at the same time, and threads for the sweeps of each."""
+        jobs = effective_n_jobs(self.n_jobs)
+        starts = min(jobs, self.n_init)
+        return starts, jobs // starts
 
 
 def fit(
@@ -62,7 +73,7 @@ def fit(
     callback: Callback | None = None,
 ) -> Result:
     """Fit ``n_init`` times and return the result with the largest log evidence."""
-    results: list[Result] = Parallel(n_jobs=settings.n_jobs, prefer="threads")(
+    results: list[Result] = Parallel(n_jobs=settings.threads[0], prefer="threads")(
         delayed(fit_once)(relation, settings, start, initial, callback)
         for start in rng.spawn(settings.n_init)
     )
@@ -95,9 +106,12 @@ def fit_once(
     callback: Callback | None = None,
 ) -> Result:
     """Fit from one start."""
-    run = FitRun(relation, settings, rng, initial)
-    trace, converged = follow(run.sweeps(), settings, run.may_stop, callback)
-    return run.conclude(trace, converged=converged)
+    threads = settings.threads[1]
+    with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+        schedule = Schedule(settings.batch_size, pool)
+        run = FitRun(relation, settings, rng, initial, schedule)
+        trace, converged = follow(run.sweeps(), settings, run.may_stop, callback)
+        return run.conclude(trace, converged=converged)
 
 
 @dataclass(slots=True)
@@ -108,6 +122,7 @@ class FitRun:
     settings: Settings
     rng: np.random.Generator
     initial: list[Floats] | None = None  # memberships to start from
+    schedule: Schedule = field(default_factory=Schedule)
     search: SearchRun | None = field(init=False, default=None)
     run: GibbsRun | VariationalRun | None = field(init=False, default=None)
 
@@ -127,7 +142,7 @@ class FitRun:
             yield from self.run.sweeps(began)
         else:
             partition = Partition.start(relation, most_probable(self._prepared(memberships)))
-            self.search = SearchRun(partition, self.rng, self._most_clusters())
+            self.search = SearchRun(partition, self.rng, self._most_clusters(), self.schedule)
             yield from self.search.sweeps(began)
             found = self.search.partition
             sure = memberships_of(found.labels, 1.0)
@@ -140,7 +155,8 @@ class FitRun:
         run = self.run
         if not isinstance(run, VariationalRun):
             return False
-        return run.averaged > 1 if run.method.startswith("a") else run.number > 1
+        begun = run.averaged > 1 if run.method.startswith("a") else run.number > 1
+        return begun and run.is_complete()
 
     def conclude(self, trace: list[Sweep], *, converged: bool) -> Result:
         """Return the result as it stands."""
@@ -169,7 +185,8 @@ class FitRun:
         """Return memberships whose labels mean something: random ones are swept first."""
         if self.settings.init != "random" or self.initial is not None:
             return memberships
-        run = VariationalRun(State(self.relation, memberships, self._priors(memberships)), "cvb0")
+        state = State(self.relation, memberships, self._priors(memberships))
+        run = VariationalRun(state, "cvb0", schedule=self.schedule)
         for sweep in run.sweeps(perf_counter()):
             if sweep.change < WARM or sweep.sweep == LONGEST_PREPARATION:
                 break
@@ -185,6 +202,7 @@ class FitRun:
             settings.rule,
             settings.burn_in,
             wait=FIRST_UPDATE if blind else 1,
+            schedule=self.schedule,
         )
 
     def _most_clusters(self) -> tuple[int, ...] | None:
@@ -218,7 +236,7 @@ def follow(
         trace.append(sweep)
         answer = None if callback is None else callback(sweep)
         asked_to_stop = isinstance(answer, bool | np.bool_) and bool(answer)
-        converged = may_stop() and has_converged(trace, settings)
+        converged = has_converged(trace, settings) and may_stop()
         if converged or asked_to_stop or len(trace) >= settings.max_iter:
             return trace, converged
     return trace, False

@@ -18,9 +18,7 @@ def merge(partition: Partition, d: int) -> int:
     """
     merged = 0
     while True:
-        pairs = _best_pairs(partition, d, LEAST_GAIN)
-        if partition.relation.one_domain:
-            pairs = pairs[:1]
+        pairs = _best_pairs(partition, d, LEAST_GAIN, 1 if partition.relation.one_domain else None)
         if not pairs:
             return merged
         _join(partition, d, pairs)
@@ -35,7 +33,7 @@ def merge_and_learn(partition: Partition, d: int) -> int:
     merged = 0
     while partition.m[d].size > 1:
         before, trial = partition.log_joint(), partition.copy()
-        _join(trial, d, _best_pairs(trial, d, -np.inf)[:1])
+        _join(trial, d, _best_pairs(trial, d, -np.inf, 1))
         trial.learn()
         if trial.log_joint() <= before + LEAST_GAIN:
             return merged
@@ -46,17 +44,22 @@ def merge_and_learn(partition: Partition, d: int) -> int:
 
 def merge_nearest(partition: Partition, d: int, share: float) -> None:
     """Merge the pairs that lose least, or gain, until ``share`` of the clusters is gone."""
-    pairs = _best_pairs(partition, d, -np.inf)
-    _join(partition, d, pairs[: round(share * partition.m[d].size)])
+    wanted = round(share * partition.m[d].size)
+    _join(partition, d, _best_pairs(partition, d, -np.inf, wanted))
 
 
-def _best_pairs(partition: Partition, d: int, least: float) -> list[tuple[int, int]]:
-    """Return disjoint pairs of clusters by descending gain of their merger."""
+def _best_pairs(
+    partition: Partition, d: int, least: float, most: int | None
+) -> list[tuple[int, int]]:
+    """Return disjoint pairs of clusters by descending gain of their merger, ``most`` of them."""
     code, alpha = partition.relation.code, partition.alpha[d]
     gains = moves.merge_gains(code, partition.blocks(d), partition.m[d], alpha)
-    chosen, used = [], np.zeros(gains.shape[0], dtype=bool)
+    chosen: list[tuple[int, int]] = []
+    used = np.zeros(gains.shape[0], dtype=bool)
     candidates = np.flatnonzero(np.isfinite(gains) & (gains > least))
     for at in candidates[np.argsort(-gains.flat[candidates], kind="stable")]:
+        if len(chosen) == most:
+            break
         k, g = divmod(int(at), gains.shape[1])
         if not used[k] and not used[g]:
             chosen.append((k, g))

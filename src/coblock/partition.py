@@ -5,11 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from coblock.counts import Sums
 from coblock.hyperparameters import block_newton, crp_concentration
 from coblock.kernels import Blocks, Domain, Floats, Indices, gibbs
 from coblock.kernels.hyperparameters import block_log_likelihood
 from coblock.relation import Relation
-from coblock.state import count_labels, crp_log_probability, each_block_once
+from coblock.state import crp_log_probability, each_block_once
 
 STRETCHES = 8  # rows and columns take turns this many times a sweep
 ROOM = 4  # empty clusters added when a sweep has used the last one
@@ -28,6 +29,7 @@ class Partition:
     b: float
     alpha: list[float]
     m: list[Floats] = field(init=False)
+    sums: Sums = field(init=False)
     n: Floats = field(init=False)
     N: Floats = field(init=False)
 
@@ -49,7 +51,13 @@ class Partition:
             np.unique(label, return_inverse=True)[1].astype(np.int32) for label in self.labels
         ]
         self.m = [np.bincount(label).astype(np.float64) for label in self.labels]
-        self.n, self.N = count_labels(self.relation, self.labels)
+        clusters = (self.m[0].size, self.m[-1].size)
+        self.sums = Sums.of_labels(self.relation, self.labels, clusters)
+        self.derive_tables()
+
+    def derive_tables(self) -> None:
+        """Renew the tables after a change of the sums and sizes."""
+        self.n, self.N = self.sums.tables(self.relation.kind, self.m)
 
     def learn(self) -> None:
         """Put the hyperparameters where they make the partition most probable."""
@@ -141,4 +149,6 @@ class Partition:
         relation = self.relation
         order = np.arange(relation.sizes[d], dtype=np.int32)
         own = (relation.self_link, relation.self_seen)
-        return Domain(relation.places[d], *own, order, np.zeros((0, 0)), self.m[d], self.alpha[d])
+        none = np.zeros((0, 0))
+        label, m, alpha = self.labels[d], self.m[d], self.alpha[d]
+        return Domain(relation.places[d], *own, order, none, label, m, alpha)

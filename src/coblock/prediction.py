@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from coblock.kernels import Blocks, Domain, Floats, Place
+from coblock.kernels.memberships import sure_clusters
 from coblock.kernels.prediction import fold_in_all
 from coblock.relation import Relation
 from coblock.result import Result
@@ -64,9 +65,10 @@ def fold_in(result: Result, new: Relation) -> Floats:
         new.self_seen,
         np.arange(new.shape[0], dtype=np.int32),
         np.zeros((new.shape[0], q_row.shape[1])),
+        np.full(new.shape[0], -1, dtype=np.int32),
         q_row.sum(axis=0),
         priors.alpha[0],
     )
     blocks = Blocks(result.n, result.N, priors.a, priors.b)
-    log_weight = fold_in_all(rows, q_col, q_col.sum(axis=0), blocks)
+    log_weight = fold_in_all(rows, q_col, sure_clusters(q_col), blocks)
     return np.asarray(softmax(log_weight, axis=1))

@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
+from coblock.counts import Sums
 from coblock.hyperparameters import Priors
 from coblock.kernels import Blocks, Domain, Floats, Indices
-from coblock.kernels.blocks import label_sums, outer_sums
-from coblock.kernels.hyperparameters import block_log_likelihood
-from coblock.kernels.memberships import column_sums
-from coblock.kernels.special import log_rising
+from coblock.kernels.memberships import column_sums, sure_clusters
+from coblock.kernels.special import log_beta_gains, log_rising
 from coblock.relation import Relation
 
 NEGLIGIBLE = 1e-5  # share of the objects below which a cluster is dropped,
@@ -30,7 +29,9 @@ class State:
     relation: Relation
     q: list[Floats]  # per domain (objects, K)
     priors: Priors
+    sure: list[Indices] = field(init=False)  # per domain: clusters of decided objects
     m: list[Floats] = field(init=False)  # per domain (K,)
+    sums: Sums = field(init=False)
     n: Floats = field(init=False)  # (K1, K2)
     N: Floats = field(init=False)  # (K1, K2)
 
@@ -41,8 +42,14 @@ class State:
     def recount(self) -> None:
         """Rebuild the counts from the memberships."""
         self.q = [np.ascontiguousarray(q, dtype=np.float64) for q in self.q]
+        self.sure = [sure_clusters(q) for q in self.q]
         self.m = [column_sums(q) for q in self.q]
-        self.n, self.N = count_blocks(self.relation, self.q, self.m)
+        self.sums = Sums.of_memberships(self.relation, self.q, self.sure)
+        self.derive_tables()
+
+    def derive_tables(self) -> None:
+        """Renew the tables after a change of the sums and sizes."""
+        self.n, self.N = self.sums.tables(self.relation.kind, self.m)
 
     @property
     def clusters(self) -> tuple[int, int]:
@@ -58,16 +65,25 @@ class State:
             self.relation.self_seen,
             order,
             self.q[d],
+            self.sure[d],
             self.m[d],
             self.priors.alpha[d],
         )
 
-    def blocks(self) -> Blocks:
-        """Return the block tables as the kernels take them, sharing memory with this state."""
-        return Blocks(self.n, self.N, self.priors.a, self.priors.b)
+    def blocks(self, d: int = 0) -> Blocks:
+        """Return the block tables as domain ``d`` sees them; those of the first share memory."""
+        tables = (self.n, self.N, self.priors.a, self.priors.b)
+        return Blocks(*(table if d == 0 else np.ascontiguousarray(table.T) for table in tables))
+
+    def is_arranged(self, keep: list[np.ndarray]) -> bool:
+        """Say whether these clusters of each domain, in this order, are what there is."""
+        pairs = zip(keep, self.m, strict=True)
+        return all(np.array_equal(kept, np.arange(m.size)) for kept, m in pairs)
 
     def selected(self, keep: list[np.ndarray]) -> "State":
         """Return a state with these clusters of each domain, in this order; everything follows."""
+        if self.is_arranged(keep):
+            return self
         table = np.ix_(keep[0], keep[-1])
         priors = Priors(
             list(self.priors.alpha), self.priors.a[table], self.priors.b[table], self.priors.shared
@@ -91,51 +107,16 @@ class State:
     def block_log_marginal(self) -> float:
         """Return the sum over blocks of lnB(a + n, b + N) - lnB(a, b), each block once."""
         once = each_block_once(self.relation.kind, self.n.shape)
-        n, N = self.n[once], self.N[once]
         a, b = self.priors.a[once], self.priors.b[once]
-        if self.priors.shared:
-            return block_log_likelihood(n, N, a[0], b[0])
-        return float((betaln(a + n, b + N) - betaln(a, b)).sum())
+        value = np.empty(a.size)
+        log_beta_gains(a, b, self.n[once], self.N[once], value)
+        return float(value.sum())
 
 
 def each_block_once(kind: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Return which entries of a block table to add up: an undirected block stands there twice."""
     everywhere = np.ones(shape, dtype=bool)
     return np.triu(everywhere) if kind == "undirected" else everywhere
-
-
-def count_blocks(relation: Relation, q: list[Floats], m: list[Floats]) -> tuple[Floats, Floats]:
-    """Return expected links and observed non-links of all blocks (MODEL 3 and 11)."""
-    place = relation.places[0][0]
-    q_row, q_col, m_row, m_col = q[0], q[-1], m[0], m[-1]
-    n = outer_sums(place.link_start, place.link, q_row, q_col)
-    seen = np.outer(m_row, m_col) - outer_sums(place.unseen_start, place.unseen, q_row, q_col)
-    if relation.one_domain:  # an object is not its own neighbour
-        seen -= q_row.T @ q_row
-    members = [own @ q_row for own in _own_cells(relation)]
-    return with_own_cells(relation.kind, n, seen - n, *members)
-
-
-def _own_cells(relation: Relation) -> tuple[Floats, Floats]:
-    """Return for each object whether its cell with itself is a link, or an observed non-link."""
-    if relation.kind == "directed":
-        return relation.self_link, relation.self_seen - relation.self_link
-    nothing = np.zeros(relation.shape[0])
-    return nothing, nothing
-
-
-def with_own_cells(
-    kind: str, n: Floats, N: Floats, self_links: NDArray[Any], self_nonlinks: NDArray[Any]
-) -> tuple[Floats, Floats]:
-    """Settle the diagonal of one-domain tables that were summed over both ends (MODEL 11)."""
-    diagonal = np.diag_indices(min(n.shape))
-    if kind == "undirected":  # each pair was met from both of its ends
-        n[diagonal] /= 2.0
-        N[diagonal] /= 2.0
-    elif kind == "directed":
-        n[diagonal] += self_links
-        N[diagonal] += self_nonlinks
-    return n, np.maximum(N, 0.0)
 
 
 def stick_log_marginal(m: Floats, alpha: float) -> float:
@@ -178,21 +159,6 @@ def arrangement(state: State, mean: list[Floats] | None = None) -> list[np.ndarr
 def renormalised(q: Floats) -> Floats:
     """Return memberships that add up to 1 for every object."""
     return np.ascontiguousarray(q / q.sum(axis=1, keepdims=True))
-
-
-def count_labels(relation: Relation, labels: list[Indices]) -> tuple[Floats, Floats]:
-    """Return links and observed non-links of all blocks of a hard partition."""
-    place = relation.places[0][0]
-    label_row, label_col = labels[0], labels[-1]
-    m_row, m_col = (np.bincount(label).astype(np.float64) for label in (label_row, label_col))
-    n, unseen = np.zeros((m_row.size, m_col.size)), np.zeros((m_row.size, m_col.size))
-    label_sums(place.link_start, place.link, label_row, label_col, n)
-    label_sums(place.unseen_start, place.unseen, label_row, label_col, unseen)
-    seen = np.outer(m_row, m_col) - unseen
-    if relation.one_domain:
-        seen -= np.diag(m_row)
-    links, nonlinks = (np.bincount(label_row, own, m_row.size) for own in _own_cells(relation))
-    return with_own_cells(relation.kind, n, seen - n, links, nonlinks)
 
 
 def crp_log_probability(m: Floats, alpha: float) -> float:

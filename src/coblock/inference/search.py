@@ -1,11 +1,12 @@
 """The search for the partition with the largest evidence (MODEL 14)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
 
+from coblock.batches import Schedule, choose_labels
 from coblock.inference.report import Sweep
 from coblock.kernels import Indices
 from coblock.moves import merge, merge_and_learn, merge_nearest, split
@@ -30,6 +31,7 @@ class SearchRun:
     partition: Partition
     rng: np.random.Generator
     most_clusters: tuple[int, ...] | None = None
+    schedule: Schedule = field(default_factory=Schedule)
     number: int = 0
 
     def sweeps(self, began: float) -> Iterator[Sweep]:
@@ -87,7 +89,10 @@ class SearchRun:
         objects = sum(partition.relation.sizes)
         before = [label.copy() for label in partition.labels]
         uniform = np.full(objects, -1.0) if greedy else self.rng.random(objects)
-        leave_one_out = partition.sweep(uniform, self.most_clusters)
+        if self.schedule.is_sequential(partition.relation.sizes):
+            leave_one_out = partition.sweep(uniform, self.most_clusters)
+        else:
+            leave_one_out = choose_labels(partition, uniform, self.schedule)
         moved = [_share_moved(*pair) for pair in zip(before, partition.labels, strict=True)]
         partition.recount()
         partition.learn()

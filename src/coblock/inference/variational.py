@@ -6,10 +6,12 @@ from time import perf_counter
 
 import numpy as np
 
+from coblock.batches import Schedule, Visits, sweep_memberships
 from coblock.hyperparameters import FIRST_UPDATE, Priors, Rule
 from coblock.inference import cvb, vb
 from coblock.inference.report import Sweep
 from coblock.kernels import Floats
+from coblock.kernels.memberships import average_in
 from coblock.state import State, arrangement, by_size, each_block_once, renormalised
 
 METHODS = ("acvb0", "acvb", "cvb0", "cvb", "vb")
@@ -35,6 +37,7 @@ class VariationalRun:
     rule: Rule = "newton"
     burn_in: int | None = None
     wait: int = FIRST_UPDATE  # sweeps before hyperparameters are learnt
+    schedule: Schedule = field(default_factory=Schedule)
     number: int = 0
     mean: list[Floats] | None = None  # averaged memberships
     averaged: int = 0  # sweeps in the average
@@ -42,6 +45,8 @@ class VariationalRun:
     orderly: bool = False  # whether the order of the clusters is held
     settled: bool = False  # whether averaging may begin
     changes: list[float] = field(default_factory=list)  # of q, sweep by sweep
+    everybody: bool = False  # whether the next sweep visits objects that rest, too
+    visits: Visits = field(init=False)
 
     def __post_init__(self) -> None:
         """Put the start in order; only exact second order needs warming up."""
@@ -49,6 +54,7 @@ class VariationalRun:
         if self.burn_in == 0:
             self.warm = self.settled = True
         self.state = self.state.selected([by_size(m) for m in self.state.m])
+        self.visits = Visits.none(self.state.relation.sizes)
 
     @property
     def memberships(self) -> list[Floats]:
@@ -63,10 +69,8 @@ class VariationalRun:
     def sweeps(self, began: float, before: int = 0) -> Iterator[Sweep]:
         """Yield a report after each sweep, without end; ``before`` were done by a search."""
         while True:
-            old = [q.copy() for q in self.state.q]
-            leave_one_out, entropy = self._sweep()
+            leave_one_out, entropy, change = self._sweep()
             self.number += 1
-            change = largest_change(old, self.state.q)
             self.changes.append(change)
             if self.method.startswith("a") and self.settled:
                 change = self._average()
@@ -82,12 +86,31 @@ class VariationalRun:
                 perf_counter() - began,
             )
 
-    def _sweep(self) -> tuple[float, float]:
+    def is_complete(self) -> bool:
+        """Say whether the last sweep visited every object; ask for such a sweep if it did not."""
+        self.everybody = not self.visits.complete
+        return self.visits.complete
+
+    def _sweep(self) -> tuple[float, float, float]:
+        """Renew the memberships; return leave-one-out, entropy and mean change per object."""
+        state = self.state
+        zeroth_order = self.method.endswith("0") or not self.warm
+        if self.method != "vb" and zeroth_order and not self._is_sequential():
+            everybody, self.everybody = self.everybody, False
+            return sweep_memberships(state, self.visits, self.schedule, everybody=everybody)
+        old = [q.copy() for q in state.q]
         if self.method == "vb":
-            return vb.sweep(self.state)
-        if self.method.endswith("0") or not self.warm:
-            return cvb.sweep_zeroth_order(self.state)
-        return cvb.sweep_second_order(self.state, exact=self.exact_variance)
+            leave_one_out, entropy = vb.sweep(state)
+        elif zeroth_order:
+            leave_one_out, entropy = cvb.sweep_zeroth_order(state)
+        else:
+            leave_one_out, entropy = cvb.sweep_second_order(state, exact=self.exact_variance)
+        state.recount()
+        self.visits.complete = True
+        return leave_one_out, entropy, largest_change(old, state.q)
+
+    def _is_sequential(self) -> bool:
+        return self.schedule.is_sequential(self.state.relation.sizes)
 
     def _average(self) -> float:
         """Take the sweep into the average (eq:ACVB); return how much that changed it."""
@@ -95,10 +118,11 @@ class VariationalRun:
         if self.mean is None:
             self.mean = [q.copy() for q in self.state.q]
             return 1.0
-        old = self.mean
         step = 1.0 / self.averaged
-        self.mean = [bar + (q - bar) * step for bar, q in zip(old, self.state.q, strict=True)]
-        return largest_change(old, self.mean)
+        return max(
+            average_in(bar, q, step) / len(q)
+            for bar, q in zip(self.mean, self.state.q, strict=True)
+        )
 
     def _look_at(self, change: float) -> None:
         """Decide whether second order, and then the average, may begin."""
@@ -127,11 +151,14 @@ class VariationalRun:
         keep = arrangement(self.state, self.mean)
         if self.settled or self.orderly:
             keep = [np.sort(kept) for kept in keep]
+        if self.state.is_arranged(keep):
+            return
         if self.mean is not None:
             self.mean = [
                 renormalised(bar[:, kept]) for bar, kept in zip(self.mean, keep, strict=True)
             ]
         self.state = self.state.selected(keep)
+        self.visits = Visits.none(self.state.relation.sizes)
 
     def _learn(self) -> None:
         if self.number >= self.wait:

@@ -7,7 +7,8 @@ tests give every version of this folder its own cache.
 Vocabulary shared by all kernels:
 
 * A *domain* is a set of objects that are clustered together; ``q`` (objects, clusters) are its
-  memberships, ``m`` their column sums.
+  memberships, ``m`` their column sums. Memberships below 1e-10 are 0, so that a decided object
+  has exactly one, which is 1: ``sure`` names it, and a neighbour needs to read nothing else.
 * A *place* is a position in the relation at which an object stands. The rows of a bipartite
   relation have one, an object of a directed relation has two (sender and receiver).
 * What an object *brings* to the blocks given its cluster: ``n_plus[p, l]`` expected links and
@@ -32,12 +33,26 @@ BIPARTITE, DIRECTED, UNDIRECTED = 0, 1, 2
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def kernel(function: Function) -> Function:
-    """Compile ``function`` with the options that all kernels share."""
+def kernel(function: Function, *, inline: bool = False) -> Function:
+    """Compile ``function`` with the options that all kernels share.
+
+    The default error model checks every division, which keeps loops from vectorising, and
+    "reassoc" would undo rounding tricks.
+    """
     compiled = numba.njit(
-        function, cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"}
+        function,
+        cache=True,
+        nogil=True,
+        error_model="numpy",
+        fastmath={"contract", "nsz"},
+        forceinline=inline,
     )
     return cast("Function", compiled)
+
+
+def inlined(function: Function) -> Function:
+    """Compile a small function into its callers, so that their loops over it vectorise."""
+    return kernel(function, inline=True)
 
 
 class Place(NamedTuple):
@@ -57,6 +72,7 @@ class Domain(NamedTuple):
     self_seen: Floats  # 1 where the diagonal is seen
     order: Indices  # in which the objects are visited
     q: Floats  # (objects, K)
+    sure: Indices  # (objects,) the cluster of a decided object, -1 for the others
     m: Floats  # (K,)
     alpha: float
 

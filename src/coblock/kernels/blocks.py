@@ -2,58 +2,76 @@
 
 import numpy as np
 
-from coblock.kernels import BIPARTITE, DIRECTED, Blocks, Domain, Floats, Place, kernel
+from coblock.kernels import BIPARTITE, DIRECTED, Blocks, Domain, Floats, Indices, Place, kernel
 from coblock.kernels.special import log_beta_gain
 
 
 @kernel
-def gather(start: np.ndarray, end: np.ndarray, i: int, q: Floats, total: Floats) -> None:
-    """Add to ``total`` the memberships of all ends of object ``i``."""
+def gather(
+    start: np.ndarray, end: np.ndarray, i: int, q: Floats, sure: Indices, total: Floats
+) -> None:
+    """Add to ``total`` the memberships of all ends of object ``i``; decided ones are quick."""
     for at in range(start[i], start[i + 1]):
         j = end[at]
-        for l in range(total.size):
-            total[l] += q[j, l]
+        if sure[j] >= 0:
+            total[sure[j]] += 1.0
+        else:
+            for l in range(total.size):
+                total[l] += q[j, l]
 
 
 @kernel
-def outer_sums(start: np.ndarray, end: np.ndarray, q: Floats, q_other: Floats) -> Floats:
+def outer_sums(
+    start: np.ndarray, end: np.ndarray, q: Floats, q_other: Floats, sure_other: Indices
+) -> Floats:
     """Return sum over cells (i, j) of q_ik q_jl (eq:IRM_2dom_CVB_n_N_kl_E)."""
     table, ends = np.zeros((q.shape[1], q_other.shape[1])), np.empty(q_other.shape[1])
     for i in range(q.shape[0]):
         if start[i] == start[i + 1]:
             continue
         ends[:] = 0.0
-        gather(start, end, i, q_other, ends)
-        for k in range(q.shape[1]):
-            if q[i, k] != 0.0:
-                for l in range(ends.size):
-                    table[k, l] += q[i, k] * ends[l]
+        gather(start, end, i, q_other, sure_other, ends)
+        add_outer(table, q[i], ends)
     return table
 
 
 @kernel
+def add_outer(table: Floats, q_i: Floats, plus: Floats) -> None:
+    """Add q_ik plus_l to the table; most memberships, or changes of them, are 0."""
+    for k in range(q_i.size):
+        if q_i[k] != 0.0:
+            for l in range(plus.size):
+                table[k, l] += q_i[k] * plus[l]
+
+
+@kernel
 def gather_place(
-    place: Place, i: int, q_other: Floats, m_other: Floats, n_plus: Floats, N_plus: Floats
+    place: Place,
+    i: int,
+    q_other: Floats,
+    sure_other: Indices,
+    m_other: Floats,
+    n_plus: Floats,
+    N_plus: Floats,
 ) -> None:
     """Write what object ``i`` brings at one place, in time linear in its links and unseen cells.
 
     ``m_other`` must leave object ``i`` out where it is of the same domain.
     """
     n_plus[:] = 0.0  # eq:IRM_2dom_CVB_LinearTime_n
-    gather(place.link_start, place.link, i, q_other, n_plus)
+    gather(place.link_start, place.link, i, q_other, sure_other, n_plus)
     unseen = np.zeros_like(n_plus)
-    gather(place.unseen_start, place.unseen, i, q_other, unseen)
+    gather(place.unseen_start, place.unseen, i, q_other, sure_other, unseen)
     for l in range(n_plus.size):  # eq:IRM_2dom_CVB_LinearTime_m, less the unseen cells
         N_plus[l] = max(m_other[l] - unseen[l] - n_plus[l], 0.0)
 
 
 @kernel
-def gather_all(
-    domain: Domain, i: int, q_other: Floats, m_other: Floats, n_plus: Floats, N_plus: Floats
-) -> None:
+def gather_all(domain: Domain, other: Domain, i: int, n_plus: Floats, N_plus: Floats) -> None:
     """Write what object ``i`` brings at all of its places."""
     for p in range(len(domain.places)):
-        gather_place(domain.places[p], i, q_other, m_other, n_plus[p], N_plus[p])
+        place = domain.places[p]
+        gather_place(place, i, other.q, other.sure, other.m, n_plus[p], N_plus[p])
 
 
 @kernel
@@ -90,10 +108,12 @@ def shift(
 def add_gains(blocks: Blocks, n_plus: Floats, N_plus: Floats, out: Floats) -> None:
     """Add the log likelihood of one place, eq:IRM_2dom_CVB_z_1_likelihood, to ``out``."""
     n, N, a, b = blocks
+    gain = np.empty(n_plus.size)
     for k in range(out.size):
         for l in range(n_plus.size):
             n_rest, N_rest = a[k, l] + n[k, l], b[k, l] + N[k, l]
-            out[k] += log_beta_gain(n_rest, N_rest, n_plus[l], N_plus[l])
+            gain[l] = log_beta_gain(n_rest, N_rest, n_plus[l], N_plus[l])
+        out[k] += gain.sum()
 
 
 @kernel

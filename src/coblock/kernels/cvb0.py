@@ -6,8 +6,8 @@ from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, kernel
 from coblock.kernels.blocks import add_likelihood, gather_all, own_cell, shift, transposed
 from coblock.kernels.memberships import (
     next_is_row,
-    normalise,
     remove_members,
+    renew,
     stick_log_prior,
 )
 
@@ -38,11 +38,11 @@ def visit(kind: int, domain: Domain, other: Domain, blocks: Blocks, i: int) -> t
     N_plus = np.empty_like(n_plus)
     own_link, own_nonlink = own_cell(kind, domain, i)
     remove_members(domain.m, q_i)
-    gather_all(domain, i, other.q, other.m, n_plus, N_plus)
+    gather_all(domain, other, i, n_plus, N_plus)
     shift(kind, blocks.n, -1.0, q_i, n_plus, own_link)
     shift(kind, blocks.N, -1.0, q_i, N_plus, own_nonlink)
     log_weight = log_posterior(kind, domain, blocks, i, n_plus, N_plus)
-    result = normalise(log_weight, q_i)
+    result = renew(domain, i, log_weight)
     shift(kind, blocks.n, 1.0, q_i, n_plus, own_link)
     shift(kind, blocks.N, 1.0, q_i, N_plus, own_nonlink)
     domain.m[:] += q_i

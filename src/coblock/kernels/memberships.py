@@ -1,10 +1,11 @@
 """Prior of an object's cluster and the step from log weights to memberships."""
 
-import math
-
 import numpy as np
 
-from coblock.kernels import Floats, kernel
+from coblock.kernels import Domain, Floats, kernel
+from coblock.kernels.special import exp, log
+
+NOTHING = 1e-10  # a smaller membership, relative to the largest, is 0
 
 
 @kernel
@@ -13,33 +14,63 @@ def stick_log_prior(m: Floats, alpha: float, out: Floats) -> None:
 
     ``m`` leaves the object out. The last stick is 1: its own factor is 1.
     """
-    tail = m.sum()  # M_k + m_k, running
+    tail, M = m.sum(), np.empty(m.size)
+    for k in range(m.size):
+        tail = max(tail - m[k], 0.0)
+        M[k] = tail
+    step = np.empty(m.size)  # to the next cluster
+    for k in range(m.size):
+        log_stick = log(m[k] + M[k] + alpha + 1.0)
+        out[k] = log(m[k] + 1.0) - log_stick
+        step[k] = log(M[k] + alpha) - log_stick
+    out[m.size - 1] = 0.0
     log_left = 0.0
     for k in range(m.size):
-        M_k = max(tail - m[k], 0.0)
-        log_stick = math.log(m[k] + M_k + alpha + 1.0)
-        out[k] = log_left
-        if k < m.size - 1:
-            out[k] += math.log(m[k] + 1.0) - log_stick
-        log_left += math.log(M_k + alpha) - log_stick
-        tail = M_k
+        out[k] += log_left
+        log_left += step[k]
 
 
 @kernel
 def normalise(log_weight: Floats, q_i: Floats) -> tuple[float, float]:
     """Write the normalised weights into ``q_i``; return log normaliser and entropy of ``q_i``."""
     top = log_weight.max()
-    total = 0.0
     for k in range(q_i.size):
-        q_i[k] = math.exp(log_weight[k] - top)
-        total += q_i[k]
-    log_total = math.log(total)
+        weight = exp(log_weight[k] - top)
+        q_i[k] = weight if weight > NOTHING else 0.0
+    total = q_i.sum()
+    log_total = log(total)
     entropy = log_total
     for k in range(q_i.size):
         q_i[k] /= total
         if q_i[k] > 0.0:
             entropy -= q_i[k] * (log_weight[k] - top)
     return top + log_total, entropy
+
+
+@kernel
+def sure_cluster(q_i: Floats) -> int:
+    """Return the cluster of a decided object, -1 for another."""
+    for k in range(q_i.size):
+        if q_i[k] != 0.0:
+            return k if q_i[k] == 1.0 else -1
+    return -1
+
+
+@kernel
+def sure_clusters(q: Floats) -> np.ndarray:
+    """Return the clusters of decided objects, -1 for others."""
+    sure = np.empty(q.shape[0], dtype=np.int32)
+    for i in range(q.shape[0]):
+        sure[i] = sure_cluster(q[i])
+    return sure
+
+
+@kernel
+def renew(domain: Domain, i: int, log_weight: Floats) -> tuple[float, float]:
+    """Renew the memberships of object ``i``; return their log normaliser and entropy."""
+    result = normalise(log_weight, domain.q[i])
+    domain.sure[i] = sure_cluster(domain.q[i])
+    return result
 
 
 @kernel
@@ -63,3 +94,15 @@ def column_sums(q: Floats) -> Floats:
         for k in range(m.size):
             m[k] += q[i, k]
     return m
+
+
+@kernel
+def average_in(mean: Floats, q: Floats, step: float) -> float:
+    """Move the averaged memberships towards ``q`` (eq:ACVB); return how far, in all."""
+    moved = 0.0
+    for i in range(q.shape[0]):
+        for k in range(q.shape[1]):
+            change = (q[i, k] - mean[i, k]) * step
+            mean[i, k] += change
+            moved += abs(change)
+    return moved

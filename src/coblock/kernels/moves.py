@@ -6,7 +6,7 @@ import numpy as np
 
 from coblock.kernels import BIPARTITE, DIRECTED, UNDIRECTED, Blocks, Domain, Floats, Indices, kernel
 from coblock.kernels.gibbs import count_place
-from coblock.kernels.special import log_beta_gain
+from coblock.kernels.special import log_beta_gain, log_beta_gains
 
 
 @kernel
@@ -22,13 +22,9 @@ def size_value(m: float, alpha: float) -> float:
 
 
 @kernel
-def block_values(n: Floats, N: Floats, a: float, b: float) -> Floats:
-    """Return the value of every block."""
-    out = np.empty(n.shape)
-    for k in range(n.shape[0]):
-        for l in range(n.shape[1]):
-            out[k, l] = block_value(a, b, n[k, l], N[k, l])
-    return out
+def block_values(n: Floats, N: Floats, a: float, b: float, out: Floats) -> None:
+    """Write the value of many blocks."""
+    log_beta_gains(np.full(out.size, a), np.full(out.size, b), n, N, out)
 
 
 @kernel
@@ -55,22 +51,25 @@ def merge_gain(
     """
     n, N, a, b = blocks.n, blocks.N, blocks.a[0, 0], blocks.b[0, 0]
     gain = size_value(m[k] + m[g], alpha) - size_value(m[k], alpha) - size_value(m[g], alpha)
-    for l in range(n.shape[1]):
-        if kind != BIPARTITE and (l in (k, g)):
-            continue
-        gain += block_value(a, b, n[k, l] + n[g, l], N[k, l] + N[g, l]) - value[k, l] - value[g, l]
-        if kind == DIRECTED:
-            gain += block_value(a, b, n[l, k] + n[l, g], N[l, k] + N[l, g])
-            gain -= value[l, k] + value[l, g]
+    joint = np.empty(n.shape[1])
+    block_values(n[k] + n[g], N[k] + N[g], a, b, joint)
+    joint -= value[k] + value[g]
+    if kind == DIRECTED:
+        received = np.empty(n.shape[1])
+        block_values(n[:, k] + n[:, g], N[:, k] + N[:, g], a, b, received)
+        joint += received - value[:, k] - value[:, g]
     if kind != BIPARTITE:
+        joint[k], joint[g] = 0.0, 0.0
         gain += inner_value(kind, blocks, k, g)
-    return gain
+    return gain + joint.sum()
 
 
 @kernel
 def merge_gains(kind: int, blocks: Blocks, m: Floats, alpha: float) -> Floats:
     """Return the gains of all pairs k < g of clusters in use; minus infinity elsewhere."""
-    value = block_values(blocks.n, blocks.N, blocks.a[0, 0], blocks.b[0, 0])
+    value = np.empty(blocks.n.shape)
+    for k in range(m.size):
+        block_values(blocks.n[k], blocks.N[k], blocks.a[0, 0], blocks.b[0, 0], value[k])
     out = np.full((m.size, m.size), -np.inf)
     for k in range(m.size):
         for g in range(k + 1, m.size):
@@ -87,11 +86,13 @@ def parting_gain(n: Floats, N: Floats, m: Floats, a: float, b: float) -> float:
     """
     if m[0] == 0.0 or m[1] == 0.0:
         return -np.inf
-    gain = math.lgamma(m[0]) + math.lgamma(m[1]) - math.lgamma(m[0] + m[1])
-    for l in range(n.shape[1]):
-        gain += block_value(a, b, n[0, l], N[0, l]) + block_value(a, b, n[1, l], N[1, l])
-        gain -= block_value(a, b, n[0, l] + n[1, l], N[0, l] + N[1, l])
-    return gain
+    sizes = math.lgamma(m[0]) + math.lgamma(m[1]) - math.lgamma(m[0] + m[1])
+    value, gain = np.empty(n.shape[1]), np.empty(n.shape[1])
+    block_values(n[0], N[0], a, b, gain)
+    block_values(n[1], N[1], a, b, value)
+    gain += value
+    block_values(n[0] + n[1], N[0] + N[1], a, b, value)
+    return sizes + (gain - value).sum()
 
 
 @kernel

@@ -18,9 +18,10 @@ from coblock.kernels.covariance import (
 )
 from coblock.kernels.memberships import (
     next_is_row,
-    normalise,
     remove_members,
+    renew,
     stick_log_prior,
+    sure_cluster,
 )
 from coblock.kernels.special import log_rising, trigamma
 
@@ -335,7 +336,7 @@ def visit(
     log_weight = np.empty(q_i.size)
     stick_log_prior(domain.m, domain.alpha, log_weight)
     add_likelihood(kind, exact, blocks, V, brought, log_weight)
-    result = normalise(log_weight, q_i)
+    result = renew(domain, i, log_weight)
     shift_all(kind, exact, blocks, V, 1.0, q_i, brought)
     move(kind, 1.0, here, there, i, links, unseen)
     domain.m[:] += q_i
@@ -349,6 +350,7 @@ def enter_all(
     """Build the tables: enter the objects of one domain, so far absent, with memberships ``q``."""
     for i in range(q.shape[0]):
         here.domain.q[i] = q[i]
+        here.domain.sure[i] = sure_cluster(q[i])
         enter(kind, exact, here, there, blocks, V, i)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from coblock.kernels import BIPARTITE, DIRECTED, Domain, Floats, kernel
 from coblock.kernels.blocks import gather_all, own_cell
-from coblock.kernels.memberships import normalise, remove_members
+from coblock.kernels.memberships import remove_members, renew
 
 
 @kernel
@@ -39,14 +39,14 @@ def sweep_domain(
         log_weight = log_stick.copy()
         if kind != BIPARTITE:
             remove_members(domain.m, domain.q[i])
-        gather_all(domain, i, other.q, other.m, n_plus, N_plus)
+        gather_all(domain, other, i, n_plus, N_plus)
         add_expected_log(n_plus[0], N_plus[0], log_link, log_nonlink, log_weight)
         if kind == DIRECTED:
             add_expected_log(n_plus[1], N_plus[1], log_link.T, log_nonlink.T, log_weight)
             own_link, own_nonlink = own_cell(kind, domain, i)
             for k in range(log_weight.size):
                 log_weight[k] += own_link * log_link[k, k] + own_nonlink * log_nonlink[k, k]
-        result = normalise(log_weight, domain.q[i])
+        result = renew(domain, i, log_weight)
         if kind != BIPARTITE:
             domain.m[:] += domain.q[i]
         total += result[0]

@@ -1,0 +1,217 @@
+"""Sweeps in batches: objects scored against the same counts, spread over threads.
+
+The parts into which a batch is cut, and the order in which their sums are added, do not depend
+on the number of threads; neither, therefore, does a single bit of the result.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from coblock.counts import Sums, own_cells
+from coblock.kernels import Floats, Indices, batch
+from coblock.kernels.memberships import next_is_row
+from coblock.kernels.shared import shared_tables
+from coblock.partition import Partition
+from coblock.state import State
+
+BATCHES = 16  # per sweep and domain, where the user names no size
+SEQUENTIAL_UP_TO = 1000  # objects in all; so few are best taken one after another
+PARTS, SMALLEST_PART = 8, 128  # of a batch, for the threads
+CALM = 1e-5  # memberships that move less may rest,
+LONGEST_REST = 7  # for so many sweeps at most
+
+Part = TypeVar("Part")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Which objects are visited together, and by whom."""
+
+    batch_size: int | None = None  # None: chosen by the number of objects
+    threads: Executor | None = None
+
+    def is_sequential(self, sizes: tuple[int, ...]) -> bool:
+        """Say whether objects are visited one after another."""
+        return self.size_of(sizes, 0) == 1
+
+    def size_of(self, sizes: tuple[int, ...], d: int) -> int:
+        """Return how many objects of domain ``d`` are visited together."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return 1 if sum(sizes) <= SEQUENTIAL_UP_TO else -(-sizes[d] // BATCHES)
+
+    def turns(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, slice]]:
+        """Yield the domain and the objects of each batch; rows and columns take turns."""
+        size = [self.size_of(sizes, d) for d in range(len(sizes))]
+        count = [-(-objects // s) for objects, s in zip(sizes, size, strict=True)]
+        done = [0] * len(sizes)
+        while done != count:
+            d = 0 if len(sizes) == 1 or next_is_row(*done, *count) else 1
+            yield d, slice(done[d] * size[d], (done[d] + 1) * size[d])
+            done[d] += 1
+
+    def map(self, function: Callable[[Part], Answer], parts: Iterable[Part]) -> list[Answer]:
+        """Return the answers for all parts, in their order."""
+        parts = list(parts)
+        if self.threads is None or len(parts) == 1:
+            return [function(part) for part in parts]
+        return list(self.threads.map(function, parts))
+
+
+@dataclass(slots=True)
+class Visits:
+    """What the last visit of every object has left, and when it is due again."""
+
+    log_normaliser: list[Floats]
+    entropy: list[Floats]
+    moved: list[Floats]
+    rest: list[Indices]  # sweeps between visits
+    due: list[Indices]  # sweeps until the next one
+    complete: bool = False  # whether the last sweep visited everybody
+
+    @classmethod
+    def none(cls, sizes: tuple[int, ...]) -> "Visits":
+        """Return the visits before the first sweep: everybody is due."""
+
+        def zeros(kind: type) -> list[np.ndarray]:
+            return [np.zeros(size, dtype=kind) for size in sizes]
+
+        return cls(zeros(float), zeros(float), zeros(float), zeros(np.int32), zeros(np.int32))
+
+    def of_sweep(self, d: int, objects: slice, everybody: bool) -> Indices:
+        """Return who of these objects is visited."""
+        first, last, _ = objects.indices(self.due[d].size)
+        if everybody:
+            return np.arange(first, last, dtype=np.int32)
+        return (first + np.flatnonzero(self.due[d][first:last] <= 0)).astype(np.int32)
+
+    def end_sweep(self, d: int, visited: Indices) -> None:
+        """Let objects that hardly moved rest, longer each time."""
+        rest, due = self.rest[d], self.due[d]
+        calm = self.moved[d][visited] < CALM
+        rest[visited] = np.where(calm, np.minimum(2 * rest[visited] + 1, LONGEST_REST), 0)
+        due -= 1
+        due[visited] = rest[visited]
+
+
+def sweep_memberships(
+    state: State, visits: Visits, schedule: Schedule, *, everybody: bool = True
+) -> tuple[float, float, float]:
+    """Renew memberships by CVB0; return leave-one-out, entropy and mean change per object."""
+    sizes = state.relation.sizes
+    visited: list[list[Indices]] = [[] for _ in sizes]
+    for d, objects in schedule.turns(sizes):
+        chosen = visits.of_sweep(d, objects, everybody)
+        visited[d].append(chosen)
+        if chosen.size:
+            _renew_batch(state, d, chosen, visits, schedule)
+    changes = []
+    for d, batches in enumerate(visited):
+        those = np.concatenate(batches)
+        changes.append(float(visits.moved[d][those].sum()) / sizes[d])
+        visits.end_sweep(d, those)
+    visits.complete = sum(b.size for batches in visited for b in batches) == sum(sizes)
+    leave_one_out = sum(float(x.sum()) for x in visits.log_normaliser)
+    return leave_one_out, sum(float(x.sum()) for x in visits.entropy), max(changes)
+
+
+def _renew_batch(
+    state: State, d: int, objects: Indices, visits: Visits, schedule: Schedule
+) -> None:
+    """Renew the memberships of objects of one domain against the same counts."""
+    code, domain, other = state.relation.code, state.domain(d), state.domain(-1 - d)
+    blocks = state.blocks(d)
+    tables = shared_tables(code, blocks, other.m, len(domain.places))
+    fresh = np.empty((objects.size, domain.m.size))
+
+    def visit(part: slice) -> batch.Outcome:
+        left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
+        outcome = batch.Outcome(*left, fresh[part], *_no_change(blocks.n.shape))
+        chosen = domain._replace(order=objects[part])
+        batch.visit_all(code, chosen, other, tables, outcome)
+        return outcome
+
+    def look_around(part: slice) -> Floats:
+        sums = np.zeros((3, *blocks.n.shape))
+        chosen = domain._replace(order=objects[part])
+        batch.sums_of_neighbours(chosen, visits.moved[d], fresh[part], sums)
+        return sums
+
+    parts = cut(objects.size)
+    outcomes = schedule.map(visit, parts)
+    batch.put_back(domain._replace(order=objects), fresh)
+    neighbours = schedule.map(look_around, parts) if state.relation.one_domain else []
+    absorb(state.sums, state.m, d, outcomes, neighbours)
+    if state.relation.kind == "directed":
+        state.sums.own += own_cells(state.relation)[:, objects] @ (state.q[0][objects] - fresh)
+    state.derive_tables()
+
+
+def choose_labels(partition: Partition, uniform: Floats, schedule: Schedule) -> float:
+    """Draw or choose all labels of a partition in batches; return the log normalisers' sum."""
+    sizes = partition.relation.sizes
+    visits = Visits.none(sizes)
+    for d, objects in schedule.turns(sizes):
+        first, last, _ = objects.indices(sizes[d])
+        chosen = np.arange(first, last, dtype=np.int32)
+        _choose_batch(partition, d, chosen, uniform[sum(sizes[:d]) :], visits, schedule)
+    return sum(float(x.sum()) for x in visits.log_normaliser)
+
+
+def _choose_batch(
+    partition: Partition,
+    d: int,
+    objects: Indices,
+    uniform: Floats,
+    visits: Visits,
+    schedule: Schedule,
+) -> None:
+    code, domain, other = partition.relation.code, partition.domain(d), partition.domain(-1 - d)
+    blocks = partition.blocks(d)
+    tables = shared_tables(code, blocks, other.m, len(domain.places))
+    fresh = np.empty(objects.size, dtype=np.int32)
+
+    def choose(part: slice) -> batch.Outcome:
+        left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
+        outcome = batch.Outcome(*left, np.empty((0, 0)), *_no_change(blocks.n.shape))
+        chosen = domain._replace(order=objects[part])
+        batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
+        return outcome
+
+    outcomes = schedule.map(choose, cut(objects.size))
+    partition.labels[d][objects] = fresh
+    if partition.relation.one_domain:
+        partition.recount()
+        return
+    absorb(partition.sums, partition.m, d, outcomes, [])
+    partition.derive_tables()
+
+
+def cut(objects: int) -> list[slice]:
+    """Return the parts of a batch that threads share."""
+    size = max(-(-objects // PARTS), SMALLEST_PART)
+    return [slice(start, start + size) for start in range(0, objects, size)]
+
+
+def absorb(
+    sums: Sums, m: list[Floats], d: int, outcomes: list[batch.Outcome], neighbours: list[Floats]
+) -> None:
+    """Add what the parts of a batch have changed, in their order."""
+    for outcome in outcomes:
+        m[d] += outcome.m
+        sums.links += outcome.links if d == 0 else outcome.links.T
+        sums.unseen += outcome.unseen if d == 0 else outcome.unseen.T
+    for links, unseen, together in neighbours:
+        sums.links += links.T
+        sums.unseen += unseen.T
+        sums.together += together
+    np.maximum(m[d], 0.0, out=m[d])
+
+
+def _no_change(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+    return np.zeros(shape[0]), np.zeros(shape), np.zeros(shape)

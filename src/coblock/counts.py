@@ -1,0 +1,71 @@
+"""Counts of all blocks, kept as sums over cells that parts of the data add up to (MODEL 3, 11)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coblock.kernels import Floats, Indices
+from coblock.kernels.blocks import label_sums, outer_sums
+from coblock.relation import Relation
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums of products of memberships, from which the tables n and N follow.
+
+    In one domain cells are met from their first end; an undirected pair is met from both.
+    """
+
+    links: Floats  # (K1, K2)  sum over links of q_ik q_jl
+    unseen: Floats  # (K1, K2)  the same over unseen cells
+    together: Floats  # (K1, K2)  sum over objects of q_ik q_il; zeros in two domains
+    own: Floats  # (2, K1)  links, and observed non-links, of objects with themselves
+
+    @classmethod
+    def of_memberships(cls, relation: Relation, q: list[Floats], sure: list[Indices]) -> "Sums":
+        """Count expected cells."""
+        place = relation.places[0][0]
+        ends = (q[0], q[-1], sure[-1])
+        links = outer_sums(place.link_start, place.link, *ends)
+        unseen = outer_sums(place.unseen_start, place.unseen, *ends)
+        together = q[0].T @ q[0] if relation.one_domain else np.zeros_like(links)
+        return cls(links, unseen, together, own_cells(relation) @ q[0])
+
+    @classmethod
+    def of_labels(
+        cls, relation: Relation, labels: list[Indices], clusters: tuple[int, int]
+    ) -> "Sums":
+        """Count the cells of a hard partition."""
+        place = relation.places[0][0]
+        links, unseen = np.zeros(clusters), np.zeros(clusters)
+        label_sums(place.link_start, place.link, labels[0], labels[-1], links)
+        label_sums(place.unseen_start, place.unseen, labels[0], labels[-1], unseen)
+        together = np.zeros(clusters)
+        if relation.one_domain:
+            np.fill_diagonal(together, np.bincount(labels[0], minlength=clusters[0]))
+        own = [np.bincount(labels[0], cells, clusters[0]) for cells in own_cells(relation)]
+        return cls(links, unseen, together, np.array(own))
+
+    def tables(self, kind: str, m: list[Floats]) -> tuple[Floats, Floats]:
+        """Return links n and observed non-links N of all blocks, given the sizes of the clusters.
+
+        An undirected block {k, l} stands at (k, l) and at (l, k).
+        """
+        n, N = self.links.copy(), np.outer(m[0], m[-1])
+        N -= self.unseen + self.together + self.links
+        diagonal = np.diag_indices(min(n.shape))
+        if kind == "undirected":
+            n, N = 0.5 * (n + n.T), 0.5 * (N + N.T)
+            n[diagonal] /= 2.0  # each pair was met from both of its ends
+            N[diagonal] /= 2.0
+        elif kind == "directed":
+            n[diagonal] += self.own[0]
+            N[diagonal] += self.own[1]
+        return np.maximum(n, 0.0), np.maximum(N, 0.0)
+
+
+def own_cells(relation: Relation) -> Floats:
+    """Return whether each object's cell with itself is a link, or an observed non-link."""
+    if relation.kind == "directed":
+        return np.stack((relation.self_link, relation.self_seen - relation.self_link))
+    return np.zeros((2, relation.shape[0]))

@@ -1,0 +1,193 @@
+"""Batches: every object against the same counts, the same bits on any number of threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import reference
+from coblock.batches import LONGEST_REST, Schedule, Visits, choose_labels, cut, sweep_memberships
+from coblock.estimator import IRM
+from coblock.generate import synth1
+from coblock.hyperparameters import Priors
+from coblock.inference.cvb import sweep_zeroth_order
+from coblock.kernels import batch
+from coblock.kernels.shared import shared_tables
+from coblock.partition import Partition
+from coblock.relation import Relation
+from coblock.start import memberships_of
+from coblock.state import State
+from strategies import Case, cases, make_case
+
+TIGHT = {"rtol": 1e-9, "atol": 1e-9}
+PRIOR = (0.4, 0.7)  # a and b
+STATED = {"rtol": 0.0, "atol": 1e-7}  # the bound in kernels/batch.py
+
+
+def posterior(log_weight: np.ndarray) -> np.ndarray:
+    weight = np.exp(log_weight - log_weight.max())
+    return weight / weight.sum()
+
+
+def definition(case: Case, state: State, d: int, i: int) -> np.ndarray:
+    return posterior(
+        reference.cvb0_log_posterior(
+            case.X, case.observed, state.q, case.kind, d, i, case.a, case.b, case.alpha
+        )
+    )
+
+
+def assert_is_a_recount(state: State) -> None:
+    again = State(state.relation, [q.copy() for q in state.q], state.priors)
+    assert_allclose(state.n, again.n, **TIGHT)
+    assert_allclose(state.N, again.N, **TIGHT)
+    for d, m in enumerate(state.m):
+        assert_allclose(m, again.m[d], **TIGHT)
+        assert_array_equal(state.sure[d], again.sure[d])
+
+
+@given(cases())
+def test_every_object_of_a_batch_sees_the_counts_before_it(case):
+    """One batch a domain: rows against the start, columns against the new rows."""
+    state = case.state()
+    visits = Visits.none(state.relation.sizes)
+    schedule = Schedule(batch_size=max(state.relation.sizes))
+    expected = case.state()
+    for d, q in enumerate(expected.q):
+        expected.q[d] = np.stack([definition(case, expected, d, i) for i in range(len(q))])
+    sweep_memberships(state, visits, schedule)
+    for q, wanted in zip(state.q, expected.q, strict=True):
+        assert_allclose(q, wanted, **STATED)
+    assert_is_a_recount(state)
+
+
+@given(cases())
+def test_batches_of_one_are_the_sequential_schedule(case):
+    state, sequential = case.state(), case.state()
+    visits = Visits.none(state.relation.sizes)
+    leave_one_out, entropy, _ = sweep_memberships(state, visits, Schedule(batch_size=1))
+    expected = sweep_zeroth_order(sequential)
+    assert (leave_one_out, entropy) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    for q, wanted in zip(state.q, sequential.q, strict=True):
+        assert_allclose(q, wanted, rtol=0.0, atol=1e-6)
+
+
+def test_sweeps_of_different_batches_differ():
+    """Negative control of the comparison above."""
+    case = make_case(np.random.default_rng(1), "bipartite", (9, 8), (3, 3), hard=0.0)
+    ones, alls = case.state(), case.state()
+    sweep_memberships(ones, Visits.none((9, 8)), Schedule(batch_size=1))
+    sweep_memberships(alls, Visits.none((9, 8)), Schedule(batch_size=9))
+    assert np.abs(ones.q[0] - alls.q[0]).max() > 1e-4
+
+
+@given(cases(most_objects=7), st.integers(1, 4), st.booleans())
+def test_many_sweeps_keep_the_counts(case, batch_size, everybody):
+    state = case.state()
+    visits = Visits.none(state.relation.sizes)
+    for _ in range(5):
+        sweep_memberships(state, visits, Schedule(batch_size=batch_size), everybody=everybody)
+    assert_is_a_recount(state)
+
+
+@given(cases(most_objects=7))
+def test_chosen_labels_are_the_most_probable_ones(case):
+    """Against the ratio of joints, without the new cluster that a batch does not open."""
+    labels = [np.unique(q.argmax(axis=1), return_inverse=True)[1] for q in case.q]
+    labels = [label.astype(np.int32) for label in labels]
+    chosen = chosen_labels(case, labels)
+    for i in range(chosen.size):
+        if np.unique(np.delete(labels[0], i)).size <= labels[0].max():
+            continue  # alone in its cluster
+        log_weight = reference.gibbs_log_posterior(
+            case.X, case.observed, labels, case.kind, 0, i, *PRIOR, [1.3] * len(labels)
+        )[:-1]
+        best = np.sort(log_weight)[-2:]
+        if best.size == 1 or best[1] - best[0] > 1e-9:
+            assert chosen[i] == log_weight.argmax()
+
+
+def chosen_labels(case: Case, labels: list[np.ndarray]) -> np.ndarray:
+    """The best labels of the first domain as one batch."""
+    copies = [label.copy() for label in labels]
+    partition = Partition(case.relation, copies, *PRIOR, [1.3] * len(labels))
+    domain, other, tables = partition.domain(0), partition.domain(-1), partition.blocks(0)
+    shared = shared_tables(case.relation.code, tables, other.m, len(domain.places))
+    room = [np.zeros(domain.order.size) for _ in range(3)]
+    sums = (np.zeros(domain.m.size), np.zeros(tables.n.shape), np.zeros(tables.n.shape))
+    outcome = batch.Outcome(*room, np.empty((0, 0)), *sums)
+    chosen, best = np.empty(domain.order.size, dtype=np.int32), np.full(domain.order.size, -1.0)
+    batch.choose_all(case.relation.code, domain, other, shared, best, chosen, outcome)
+    return chosen
+
+
+@given(cases(most_objects=7), st.integers(1, 4), st.integers(0, 99))
+def test_choosing_labels_keeps_the_counts(case, batch_size, seed):
+    labels = [np.unique(q.argmax(axis=1), return_inverse=True)[1].astype(np.int32) for q in case.q]
+    partition = Partition(case.relation, labels, *PRIOR, [1.3] * len(labels))
+    uniform = np.random.default_rng(seed).random(sum(case.relation.sizes))
+    choose_labels(partition, uniform, Schedule(batch_size=batch_size))
+    value = partition.log_joint()
+    partition.recount()
+    assert partition.log_joint() == pytest.approx(value, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
+def test_the_same_bits_at_any_number_of_threads(kind):
+    """Batches of 400 are cut into parts for the threads."""
+    results = []
+    for threads in (None, 1, 3):
+        case = make_case(np.random.default_rng(5), kind, (900, 800), (7, 5), links=0.1, unseen=0.02)
+        state, visits = case.state(), Visits.none(case.relation.sizes)
+        with ThreadPoolExecutor(threads or 1) as pool:
+            schedule = Schedule(400, pool if threads else None)
+            for _ in range(3):
+                report = sweep_memberships(state, visits, schedule, everybody=False)
+        results.append((report, state.n, state.N, *state.q))
+    assert len(cut(400)) > 2
+    for other in results[1:]:
+        for one, two in zip(results[0], other, strict=True):
+            assert_array_equal(one, two)
+
+
+def test_calm_objects_rest_and_everybody_is_visited_in_the_end():
+    drawn = synth1(0)
+    labels = [drawn.row_labels, drawn.column_labels]
+    priors = Priors.start(drawn.probability.shape, 2, 0.1, True)
+    state = State(Relation.build(drawn.X), memberships_of(labels), priors)
+    visits, schedule = Visits.none(state.relation.sizes), Schedule(batch_size=50)
+    complete = []
+    for _ in range(30):
+        sweep_memberships(state, visits, schedule, everybody=False)
+        complete.append(visits.complete)
+    assert complete[0]
+    assert not all(complete)
+    assert max(due.max() for due in visits.due) <= LONGEST_REST
+
+
+def test_a_default_fit_ends_at_a_fixed_point_of_the_full_sweep():
+    """Batches, resting objects and all: nobody wants to move in a complete sweep."""
+    model = IRM(inference="cvb0", batch_size=64, random_state=0).fit(synth1(1).X)
+    assert model.converged_
+    result = model._result
+    state = State(result.relation, [q.copy() for q in result.memberships], result.priors)
+    change = sweep_memberships(state, Visits.none(result.relation.sizes), Schedule(64))[2]
+    assert change < 3e-5  # tol, and clusters put in order
+
+
+@pytest.mark.parametrize("sizes", [(5,), (5, 3), (1, 17), (40, 8)])
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_every_object_has_one_turn(sizes, batch_size):
+    seen = [np.zeros(size, dtype=int) for size in sizes]
+    for d, objects in Schedule(batch_size).turns(sizes):
+        seen[d][objects] += 1
+    assert all((count == 1).all() for count in seen)
+
+
+def test_small_relations_are_swept_one_object_after_another():
+    assert Schedule().is_sequential((400, 600))
+    assert not Schedule().is_sequential((400, 601))
+    assert Schedule(1).is_sequential((10**6, 10**6))
