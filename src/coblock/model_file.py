@@ -2,9 +2,10 @@
 
 Format 1
 --------
-The metadata of the safetensors file hold four texts: ``format`` ("coblock-model"), ``version``
-("1"), ``header`` (JSON: see :func:`save`) and ``digest`` (BLAKE2b of the header and all tensors).
-The tensors are those of :mod:`coblock.stored`. Places by column and labels are not kept: they
+The metadata of the safetensors file hold one text, ``coblock``: a JSON object with ``format``
+("coblock-model"), ``version`` (1), the entries that :func:`save` writes, and ``digest`` (BLAKE2b of
+all other entries and of the tensors). It is one text so that equal models give equal files. The
+tensors are those of :mod:`coblock.stored`. Places by column and labels are not kept: they
 follow from the rest. What a released version has written is read for ever.
 """
 
@@ -34,7 +35,7 @@ from coblock.stored import (
     tensors_of,
 )
 
-FORMAT, VERSION = "coblock-model", 1
+KEY, FORMAT, VERSION = "coblock", "coblock-model", 1
 
 
 class Stored(NamedTuple):
@@ -68,29 +69,24 @@ def save(
         Whether scikit-learn took the names of the columns from a data frame.
     """
     relation = result.relation
-    header = json.dumps(
-        {
-            "kind": relation.kind,
-            "shape": list(relation.shape),
-            "row_names": relation.row_names is not None,
-            "column_names": relation.column_names is not None,
-            "feature_names": feature_names,
-            "samples": bool(result.samples),
-            "shared_prior": bool(result.priors.shared),
-            "converged": bool(result.converged),
-            "log_evidence": float(result.log_evidence),
-            "stability": result.stability,
-            "parameters": {name: _plain(name, value) for name, value in parameters.items()},
-        },
-        allow_nan=False,
-    )
-    tensors = tensors_of(result)
-    metadata = {
+    header = {
         "format": FORMAT,
-        "version": str(VERSION),
-        "header": header,
-        "digest": digest(header, tensors),
+        "version": VERSION,
+        "kind": relation.kind,
+        "shape": list(relation.shape),
+        "row_names": relation.row_names is not None,
+        "column_names": relation.column_names is not None,
+        "feature_names": feature_names,
+        "samples": bool(result.samples),
+        "shared_prior": bool(result.priors.shared),
+        "converged": bool(result.converged),
+        "log_evidence": float(result.log_evidence),
+        "stability": result.stability,
+        "parameters": {name: _plain(name, value) for name, value in parameters.items()},
     }
+    tensors = tensors_of(result)
+    header["digest"] = digest(header, tensors)
+    metadata = {KEY: json.dumps(header, allow_nan=False)}
     write_whole(path, lambda temporary: _save_tensors(temporary, tensors, metadata))
 
 
@@ -117,9 +113,10 @@ def load(path: str | Path) -> Stored:
         raise ModelFileError(msg) from error
 
 
-def digest(header: str, tensors: Tensors) -> str:
+def digest(header: Mapping[str, object], tensors: Tensors) -> str:
     """Return the sum that tells whether a file is as it was written."""
-    total = blake2b(header.encode(), digest_size=32)
+    entries = {name: value for name, value in header.items() if name != "digest"}
+    total = blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=32)
     for name in sorted(tensors):
         array = tensors[name]
         total.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
@@ -163,8 +160,8 @@ def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            _check_version(metadata)
-            header = _read_header(metadata.get("header", ""))
+            require(KEY in metadata, "it was not written by coblock.")
+            header = _read_header(metadata[KEY])
             check_names(set(file.keys()), header)
             for name in file.keys():  # noqa: SIM118 - the handle is no dictionary
                 require(
@@ -176,19 +173,23 @@ def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
         msg = f"it is not a safetensors file, or damaged or cut short ({error})."
         raise ModelFileError(msg) from error
     require(
-        metadata.get("digest") == digest(metadata["header"], tensors),
+        header.get("digest") == digest(header, tensors),
         "its contents do not agree with their digest: the file is damaged. Use a copy.",
     )
     return header, tensors
 
 
-def _check_version(metadata: dict[str, str]) -> None:
-    require(metadata.get("format") == FORMAT, "it was not written by coblock.")
-    version = metadata.get("version", "")
-    require(re.fullmatch("[1-9][0-9]{0,5}", version), f"its version is {version[:20]!r}.")
+def _check_version(header: object) -> None:
+    """Refuse other formats and later versions before anything else is looked at."""
+    require(isinstance(header, dict), "its header is not a JSON object.")
+    known: dict[str, object] = header  # type: ignore[assignment]
+    require(known.get("format") == FORMAT, "it was not written by coblock.")
+    version = known.get("version")
+    require(type(version) is int and version > 0, "its version is not a number.")
     require(
-        int(version) <= VERSION,
-        f"it has format {version}, but this coblock knows formats up to {VERSION}. Update coblock.",
+        version == VERSION,
+        f"it has format {str(version)[:20]}, but this coblock knows formats up to {VERSION}. "
+        "Update coblock.",
     )
 
 
@@ -212,11 +213,15 @@ def _read_header(text: str) -> dict[str, Any]:
         "stability": float | None,
         "parameters": dict,
     }
-    require(isinstance(header, dict), "its header is not a JSON object.")
+    _check_version(header)
     wrong = sorted(
-        name for name, kind in kinds.items() if not isinstance(header.get(name, kinds), kind)
+        name for name, kind in kinds.items() if not isinstance(header.get(name, ...), kind)
     )
     require(not wrong, f"its header lacks {', '.join(wrong)}, or has them in another form.")
+    require(
+        np.isfinite([header["log_evidence"], header["stability"] or 0.0]).all(),
+        "its evidence or its stability is not a number.",
+    )
     shape = header["shape"]
     require(
         len(shape) == 2 and all(type(size) is int and 0 < size < 2**31 for size in shape),

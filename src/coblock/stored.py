@@ -147,6 +147,10 @@ def _relation(header: dict[str, Any], tensors: Tensors) -> Relation:
     shape = (header["shape"][0], header["shape"][1])
     names = [_names(header, tensors, "row", shape[0]), _names(header, tensors, "column", shape[1])]
     links, unseen = (_pattern(tensors, name, shape) for name in ("link", "unseen"))
+    require(
+        header["kind"] == "bipartite" or not (links.diagonal().any() or unseen.diagonal().any()),
+        "objects are linked with themselves among its other links.",
+    )
     try:
         relation = Relation.build(
             links,
