@@ -134,8 +134,8 @@ def evaluate(
     many zeros as the share has, so that all scores estimate those of the full protocol. The two
     differ in what the fit sees: in the full protocol the held-out zeros are unseen together with
     the links; in the sampled one nearly all zeros are seen, so that links look rarer than they
-    are. The odds of the predicted links are corrected for this; the memberships are as good as
-    with a few more zeros.
+    are. The odds of the predicted links are corrected for this. The average precision is no mean
+    over cells: from a sample of a few hundred zeros it comes out a little too high.
 
     Parameters
     ----------
