@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 
 from coblock.kernels import Blocks, Domain, Floats, Place
 from coblock.kernels.prediction import fold_in_all
@@ -11,7 +12,8 @@ from coblock.result import Result
 
 CHUNK = 1 << 16  # cells scored at a time
 SMALLEST_PROBABILITY = 1e-300
-BATCH_CELLS = 1 << 21  # cells ranked at a time
+BATCH_CELLS = 1 << 19  # cells ranked at a time
+GROUP = 16  # of which the largest is looked at first
 TIED = 1e-9  # probabilities whose ratio is nearer to 1 are equal
 
 
@@ -58,11 +60,12 @@ def recommend(
     probability = np.full((rows.size, n), np.nan)
     ranked = min(n, result.relation.shape[1])
     step = max(BATCH_CELLS // result.relation.shape[1], 1)
-    for start in range(0, rows.size, step):
-        part = slice(start, start + step)
-        score = _all_columns(result, rows[part])
-        _exclude(score, result.relation, rows[part], seen=exclude_seen)
-        columns[part, :ranked], probability[part, :ranked] = _best(score, ranked)
+    with threadpool_limits(1):  # the same bits everywhere; batches are too small for more
+        for start in range(0, rows.size, step):
+            part = slice(start, start + step)
+            score = _all_columns(result, rows[part])
+            _exclude(score, result.relation, rows[part], seen=exclude_seen)
+            columns[part, :ranked], probability[part, :ranked] = _best(score, ranked)
     nobody = probability < 0.0
     columns[nobody], probability[nobody] = -1, np.nan
     return columns, probability
@@ -95,16 +98,33 @@ def _exclude(score: Floats, relation: Relation, rows: NDArray[np.int64], *, seen
 
 def _best(score: Floats, n: int) -> tuple[NDArray[np.int64], Floats]:
     """Return positions and values of the n largest of each line, ties by position."""
-    last = np.partition(score, score.shape[1] - n, axis=1)[:, [-n]]  # the n-th largest
-    margin = TIED * np.abs(last)
-    better = score > last + margin
-    tied = (score >= last - margin) & ~better
-    left = n - better.sum(axis=1, keepdims=True)
-    chosen = better | (tied & (np.cumsum(tied, axis=1, dtype=np.int32) <= left))
-    position = np.nonzero(chosen)[1].reshape(-1, n)
+    position = np.empty((len(score), n), dtype=np.int64)
+    for i, (line, least) in enumerate(zip(score, _at_most_the_nth(score, n), strict=True)):
+        near = np.flatnonzero(line >= least - TIED * abs(least))
+        position[i] = near[_top(line[near], n)]
     value = np.take_along_axis(score, position, axis=1)
     order = _ranking(value)
     return np.take_along_axis(position, order, axis=1), np.take_along_axis(value, order, axis=1)
+
+
+def _at_most_the_nth(score: Floats, n: int) -> Floats:
+    """Return for each line a number that n of its entries reach: few others do.
+
+    The n-th largest of the maxima of many groups is quick to find and nearly the n-th largest.
+    """
+    width = max(score.shape[1] // GROUP, min(n, score.shape[1]))
+    grouped = score[:, : score.shape[1] // width * width].reshape(len(score), -1, width)
+    largest = grouped.max(axis=1)
+    return np.partition(largest, width - n, axis=1)[:, width - n]
+
+
+def _top(value: Floats, n: int) -> NDArray[np.int64]:
+    """Return where the n largest are, ascending; ties for the last places by position."""
+    last = np.partition(value, value.size - n)[value.size - n]
+    better = value > last + TIED * abs(last)
+    tied = np.flatnonzero((value >= last - TIED * abs(last)) & ~better)
+    better[tied[: n - np.count_nonzero(better)]] = True
+    return np.flatnonzero(better)
 
 
 def _ranking(value: Floats) -> NDArray[np.int64]:
