@@ -274,7 +274,7 @@ class _Cells:
         while found.size < count:
             odds = rows * columns / (available - found.size)
             tries = math.ceil(1.1 * (count - found.size) * odds) + 16
-            drawn = rng.integers(rows * columns, size=min(tries, LARGEST))
+            drawn = np.unique(rng.integers(rows * columns, size=min(tries, LARGEST)))
             drawn = drawn[self._can_be_held_out(drawn)]
             if zeros_only:
                 drawn = drawn[~_contains(self.links, drawn)]
