@@ -163,7 +163,7 @@ def test_weights_stand_for_the_whole_share():
 
 def test_hidden_cells_are_drawn_evenly(seed):
     X = np.array([[1.0, 0.0, np.nan, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
-    relation, draws = Relation.build(X), 3000
+    relation, draws = Relation.build(X), 1000
     rng = np.random.default_rng(seed)
     for largest, of_zeros, of_links in ((99, 4 / 11, 4 / 11), (3, 2 / 7, 1 / 4)):
         counts = np.zeros(X.shape)

@@ -467,6 +467,7 @@ def test_headers_that_are_none(target, text):
         ({"stability": "high"}, "stability"),
         ({"converged": 1}, "converged"),
         ({"parameters": []}, "parameters"),
+        ({"more": 1}, "entries too many"),
         ({"parameters": {"tol": {"a": 1}}}, "tol"),
         ({"parameters": {"colour": 1}}, "Update coblock"),
     ],
@@ -474,6 +475,18 @@ def test_headers_that_are_none(target, text):
 def test_headers_that_do_not_fit(target, header, words):
     forge(target, **header)
     refused(target, words)
+
+
+@pytest.mark.parametrize("depth", [100, 900, 20_000])
+@pytest.mark.parametrize("entry", ["more", "shape", "parameters"])
+def test_deep_headers(target, entry, depth):
+    """What can be read, but not written again, is no reason for a traceback."""
+    tensors, header = split(FIXTURE.read_bytes())
+    header[entry] = "DEEP"
+    deep = '{"a": ' * depth + "1" + "}" * depth
+    text = json.dumps(header).replace('"DEEP"', f"[{deep}]" if entry == "shape" else deep)
+    target.write_bytes(save_tensors(tensors, {"coblock": text}))
+    refused(target)
 
 
 def test_every_entry_of_the_header_is_needed(target):

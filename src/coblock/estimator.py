@@ -219,7 +219,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         return prediction.mean_log_probability(probability, links.astype(bool))
 
     def recommend(
-        self, rows: ArrayLike | None = None, n: int = 10, *, exclude_seen: bool = True
+        self, rows: ArrayLike | None = None, n: int = 10, exclude_seen: bool = True
     ) -> tuple[NDArray[np.int64], Floats]:
         """Return the ``n`` most probable columns of each row that it is not yet linked to.
 

@@ -9,7 +9,6 @@ tensors are those of :mod:`coblock.stored`. Places by column and labels are not 
 follow from the rest. What a released version has written is read for ever.
 """
 
-import errno
 import json
 import re
 from collections.abc import Mapping
@@ -102,12 +101,11 @@ def load(path: str | Path) -> Stored:
     path = Path(path)
     if not path.exists():
         msg = f"There is no file {path}. Model files are written by IRM.save and coblock fit."
-        raise FileNotFoundError(errno.ENOENT, msg)
+        raise FileNotFoundError(msg)
     try:
         header, tensors = _read(path)
         result = result_of(header, tensors)
-        parameters = _read_parameters(header["parameters"])
-        return Stored(result, parameters, header["feature_names"])
+        return Stored(result, header["parameters"], header["feature_names"])
     except ModelFileError as error:
         msg = f"{path} cannot be used as a model: {error}"
         raise ModelFileError(msg) from error
@@ -201,6 +199,9 @@ def _read_header(text: str) -> dict[str, Any]:
         msg = "its header is not JSON: the file is damaged."
         raise ModelFileError(msg) from error
     kinds: dict[str, Any] = {
+        "format": str,
+        "version": int,
+        "digest": str,
         "kind": str,
         "shape": list,
         "row_names": bool,
@@ -218,6 +219,9 @@ def _read_header(text: str) -> dict[str, Any]:
         name for name, kind in kinds.items() if not isinstance(header.get(name, ...), kind)
     )
     require(not wrong, f"its header lacks {', '.join(wrong)}, or has them in another form.")
+    foreign = sorted(set(header) - set(kinds))
+    require(not foreign, f"its header has {len(foreign)} entries too many: {foreign[:3]!r:.100}.")
+    header["parameters"] = _read_parameters(header["parameters"])
     require(
         np.isfinite([header["log_evidence"], header["stability"] or 0.0]).all(),
         "its evidence or its stability is not a number.",
