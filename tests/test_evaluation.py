@@ -1,18 +1,21 @@
 """Holding out cells: the right ones, the right number, and a score that means something."""
 
 import warnings
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
 from coblock import IRM, Relation
-from coblock.evaluation import hold_out
+from coblock.evaluation import Hidden, evaluate, hide, hold_out, score
 from coblock.generate import planted
+from strategies import cases
 
 
 @given(
@@ -104,3 +107,186 @@ def test_a_fit_predicts_held_out_cells_better_than_the_density():
     by_density = share * np.log(density) + (1.0 - share) * np.log(1.0 - density)
     oracle = drawn.log_likelihood(held.rows, held.columns, held.values)
     assert by_density + 0.1 < score < oracle + 0.02
+
+
+# Whole relations
+
+
+def cells_of(relation):
+    """Dense values, NaN where unseen; undirected pairs above the diagonal only."""
+    values = np.zeros(relation.shape)
+    place = relation.places[0][0]
+    rows = np.arange(relation.shape[0])
+    values[np.repeat(rows, np.diff(place.link_start)), place.link] = 1.0
+    values[np.repeat(rows, np.diff(place.unseen_start)), place.unseen] = np.nan
+    if relation.one_domain:
+        np.fill_diagonal(values, np.nan)
+    if relation.kind == "undirected":
+        values[np.tril_indices(len(values))] = np.nan
+    return values
+
+
+@settings(max_examples=150)
+@given(case=cases(most_objects=8), share=st.floats(0.05, 0.95), most=st.sampled_from([4, 10**6]))
+def test_hidden_cells_and_the_rest_make_the_whole(case, share, most):
+    whole = cells_of(case.relation)
+    observed = np.isfinite(whole)
+    wanted = round(share * observed.sum())
+    if wanted in {0, observed.sum()}:
+        with pytest.raises(ValueError, match="Choose another share"):
+            hide(case.relation, share, np.random.default_rng(0), largest=most)
+        return
+    hidden = hide(case.relation, share, np.random.default_rng(0), largest=most)
+    assert hidden.sampled == (wanted > most)
+    assert hidden.rows.size <= most
+    assert hidden.sampled or hidden.rows.size == wanted
+    taken = np.zeros(whole.shape, dtype=bool)
+    taken[hidden.rows, hidden.columns] = True
+    assert taken.sum() == hidden.rows.size  # no cell twice
+    assert observed[taken].all()
+    assert_array_equal(hidden.values, whole[hidden.rows, hidden.columns] == 1.0)
+    assert_array_equal(cells_of(hidden.relation), np.where(taken, np.nan, whole))
+    assert_array_equal(hidden.relation.self_seen, case.relation.self_seen)
+    if not hidden.sampled:
+        assert_array_equal(hidden.weights, 1.0)
+        assert hidden.odds == 1.0
+
+
+def test_weights_stand_for_the_whole_share():
+    X = planted((40, 30), (2, 2), 0).X
+    links = X.nnz
+    hidden = hide(Relation.build(X), 0.2, np.random.default_rng(0), largest=150)
+    assert hidden.rows.size == 150
+    assert_allclose(hidden.weights[hidden.values].sum(), 0.2 * links)
+    assert_allclose(hidden.weights[~hidden.values].sum(), 0.2 * (1200 - links))
+
+
+def test_hidden_cells_are_drawn_evenly(seed):
+    X = np.array([[1.0, 0.0, np.nan, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
+    relation, draws = Relation.build(X), 1000
+    rng = np.random.default_rng(seed)
+    for largest, of_zeros, of_links in ((99, 4 / 11, 4 / 11), (3, 2 / 7, 1 / 4)):
+        counts = np.zeros(X.shape)
+        for _ in range(draws):
+            hidden = hide(relation, 0.4, rng, largest=largest)
+            counts[hidden.rows, hidden.columns] += 1.0
+        expected = np.where(X == 1.0, of_links, of_zeros) * np.isfinite(X)
+        deviation = np.sqrt(draws * expected * (1.0 - expected))
+        assert (np.abs(counts - draws * expected) <= 4.5 * deviation).all()
+
+
+def test_scores_of_weighted_cells_are_those_of_repeated_ones():
+    X = planted((30, 20), (2, 2), 0).X
+    hidden = hide(Relation.build(X), 0.5, np.random.default_rng(0))
+    model = quick().set_params(max_iter=300).fit(hidden.relation)
+    copies = np.where(hidden.values, 1, 3)
+    weighted = score(model, replace(hidden, weights=copies.astype(float)))
+    many = (np.repeat(array, copies) for array in (hidden.rows, hidden.columns, hidden.values))
+    rows, columns, values = many
+    repeated = Hidden(hidden.relation, rows, columns, values, np.ones(rows.size))
+    assert_allclose(astuple(weighted), astuple(score(model, repeated)))
+    assert abs(weighted.log_likelihood - score(model, hidden).log_likelihood) > 1e-3
+    plain = model.score_links(hidden.rows, hidden.columns, hidden.values)
+    assert_allclose(score(model, hidden).log_likelihood, plain)
+
+
+def quick(**parameters) -> IRM:
+    return IRM(max_clusters=6, max_iter=30, tol=1e-3, random_state=0, **parameters)
+
+
+@pytest.fixture(scope="module")
+def both_protocols(seed):
+    """The same relation by the full protocol, by the sampled one, and by that without weights."""
+    labels = np.arange(120) % 3, np.arange(100) % 3
+    theta = (0.02 + 0.28 * np.eye(3))[np.ix_(*labels)]
+    relation = Relation.build((np.random.default_rng(seed).random(theta.shape) < theta) * 1.0)
+    model, found = quick(), {"full": [], "sampled": [], "unweighted": []}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for run in range(24):
+            rng = np.random.default_rng([seed, run])
+            hidden = hide(relation, 0.1, rng)
+            found["full"].append(astuple(score(clone(model).fit(hidden.relation), hidden)))
+            hidden = hide(relation, 0.1, rng, largest=300)
+            assert hidden.sampled
+            fitted = clone(model).fit(hidden.relation)
+            found["sampled"].append(astuple(score(fitted, hidden)))
+            equal = replace(hidden, weights=np.ones(hidden.rows.size), odds=1.0)
+            found["unweighted"].append(astuple(score(fitted, equal)))
+    return {name: np.array(scores) for name, scores in found.items()}
+
+
+def distance(one, other):
+    """Difference of the means in standard errors, for each score."""
+    error = np.sqrt(one.var(axis=0, ddof=1) / len(one) + other.var(axis=0, ddof=1) / len(other))
+    return np.abs(one.mean(axis=0) - other.mean(axis=0)) / error
+
+
+def test_a_sample_of_zeros_estimates_the_scores_of_the_full_protocol(both_protocols):
+    assert (distance(both_protocols["full"], both_protocols["sampled"]) < 4.0).all()
+
+
+def test_without_weights_it_does_not(both_protocols):
+    log_likelihood, _, average_precision = distance(
+        both_protocols["full"], both_protocols["unweighted"]
+    )
+    assert log_likelihood > 6.0
+    assert average_precision > 6.0
+
+
+def test_odds_are_corrected_for_the_links_that_the_fit_did_not_see():
+    rng = np.random.default_rng(0)
+    relation = Relation.build((rng.random((150, 120)) < 0.3).astype(float))
+    hidden = hide(relation, 0.5, rng, largest=4000)
+    model = quick(init="random", refine=False).set_params(max_clusters=1).fit(hidden.relation)
+    seen = model.block_probability_[0, 0]
+    corrected = seen / (seen + (1.0 - seen) * hidden.odds)
+    assert_allclose(corrected, relation.density, rtol=0.01)
+    assert seen < 0.9 * relation.density  # without the correction
+
+
+def test_an_evaluation_is_reproducible_and_leaves_the_model_alone():
+    X, model = planted((30, 20), (2, 2), 0).X, quick()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        one, same = (evaluate(X, model, runs=3, seed=4) for _ in range(2))
+        other = evaluate(Relation.build(X), model, runs=3, seed=5)
+        single = evaluate(X, model, runs=1)
+    assert one == same
+    assert one.runs != other.runs
+    assert len(one.runs) == 3
+    assert one.held_out == 60
+    assert not one.sampled
+    assert not hasattr(model, "row_labels_")
+    values = [run.log_likelihood for run in one.runs]
+    assert len(set(values)) == 3
+    assert_allclose(one.mean.log_likelihood, np.mean(values))
+    assert_allclose(one.deviation.log_likelihood, np.std(values, ddof=1))
+    assert np.isnan(single.deviation.auc)
+
+
+@pytest.mark.parametrize("kind", ["directed", "undirected"])
+def test_one_domain_is_evaluated(kind):
+    X = np.kron(np.eye(2), np.ones((12, 12))) - np.eye(24)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = evaluate(X, quick().set_params(relation=kind), runs=2)
+    assert found.held_out == round(0.1 * 24 * 23 / (2 if kind == "undirected" else 1))
+    assert found.mean.auc > 0.95
+    assert found.mean.log_likelihood > -0.2
+
+
+def test_scores_that_do_not_exist_are_nan():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UndefinedMetricWarning)
+        found = evaluate(sparse.csr_array((12, 10)), quick(), runs=2)
+    assert np.isnan([found.mean.auc, found.mean.average_precision]).all()
+    assert found.mean.log_likelihood < 0.0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"share": 0.0}, {"share": 1.0}, {"share": 2.0}, {"runs": 0}, {"largest": 1}]
+)
+def test_protocols_that_are_none_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        evaluate(np.eye(6), quick(), **wrong)

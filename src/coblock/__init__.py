@@ -4,12 +4,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coblock.estimator import IRM
+    from coblock.loading import load
     from coblock.relation import Relation
 
 __version__ = "0.1.0"
-__all__ = ["IRM", "Relation", "__version__"]
+__all__ = ["IRM", "Relation", "__version__", "load"]
 
-_HOMES = {"IRM": "coblock.estimator", "Relation": "coblock.relation"}
+_HOMES = {
+    "IRM": "coblock.estimator",
+    "Relation": "coblock.relation",
+    "load": "coblock.loading",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.base import BaseEstimator, BiclusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coblock import checks, prediction
+from coblock import checks, export, model_file, prediction
 from coblock.fitting import Settings, fit
 from coblock.inference.report import Sweep
 from coblock.inference.variational import METHODS
@@ -222,6 +223,57 @@ class IRM(BiclusterMixin, BaseEstimator):
             )
             raise ValueError(msg)
         return prediction.mean_log_probability(probability, links.astype(bool))
+
+    def recommend(
+        self, rows: ArrayLike | None = None, n: int = 10, exclude_seen: bool = True
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """Return the ``n`` most probable columns of each row that it is not yet linked to.
+
+        Parameters
+        ----------
+        rows : array of int or None
+            Positions of fitted rows; None asks for all of them.
+        n : int
+            How many columns to return for each row.
+        exclude_seen : bool
+            Leave out the links that the model was fitted to. Observed zeros and unseen cells
+            stay candidates. An object is never recommended to itself.
+
+        Returns
+        -------
+        columns : ndarray of shape (rows, n)
+            Positions, the most probable first; ties (one part in a billion) by position. A row
+            with fewer than ``n`` candidates ends in -1.
+        probabilities : ndarray of shape (rows, n)
+            Their link probabilities; NaN beside -1.
+        """
+        check_is_fitted(self)
+        size = self._result.relation.shape[0]
+        chosen = checks.check_positions(np.arange(size) if rows is None else rows, size, "row")
+        most = checks.check_whole_number("n", n, 1)
+        return prediction.recommend(
+            self._result, np.atleast_1d(chosen).ravel(), most, exclude_seen=exclude_seen
+        )
+
+    def to_frame(self, what: str = "rows", *, library: str = "polars") -> Any:
+        """Return rows, columns or blocks as a data frame of polars, or of pandas.
+
+        Rows and columns have name (or position), cluster and probability of the cluster; blocks
+        have both clusters, their sizes, link probability, expected links and observed cells.
+        """
+        check_is_fitted(self)
+        return export.to_frame(self._result, what, library)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to a file for :func:`coblock.load`, whole or not at all.
+
+        All results are kept to the bit, with the relation and its names. Of the parameters, a
+        start from labels or from a model is kept as ``init="given"``; a callback, and a random
+        state that is not a number, are not kept.
+        """
+        check_is_fitted(self)
+        named = hasattr(self, "feature_names_in_")
+        model_file.save(self._result, path, self.get_params(deep=False), feature_names=named)
 
     def summary(self) -> str:
         """Return a description of all clusters in words."""

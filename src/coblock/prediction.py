@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 
 from coblock.kernels import Blocks, Domain, Floats, Place
 from coblock.kernels.memberships import sure_clusters
@@ -12,6 +13,9 @@ from coblock.result import Result
 
 CHUNK = 1 << 16  # cells scored at a time
 SMALLEST_PROBABILITY = 1e-300
+BATCH_CELLS = 1 << 19  # cells ranked at a time
+GROUP = 16  # of which the largest is looked at first
+TIED = 1e-9  # probabilities whose ratio is nearer to 1 are equal
 
 
 def link_probability(result: Result, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Floats:
@@ -42,6 +46,95 @@ def _over_samples(result: Result, rows: NDArray[np.int64], columns: NDArray[np.i
     for sample in result.samples:
         total += sample.probability[sample.labels[0][rows], sample.labels[-1][columns]]
     return total / len(result.samples)
+
+
+def recommend(
+    result: Result, rows: NDArray[np.int64], n: int, *, exclude_seen: bool
+) -> tuple[NDArray[np.int64], Floats]:
+    """Return the n most probable columns of each row, and their probabilities.
+
+    Links are left out where ``exclude_seen``, the object itself always. Equal probabilities are
+    ranked by position. Places without a candidate hold -1 and NaN. Memory does not grow with
+    rows x columns: rows are ranked in batches.
+    """
+    columns = np.full((rows.size, n), -1, dtype=np.int64)
+    probability = np.full((rows.size, n), np.nan)
+    ranked = min(n, result.relation.shape[1])
+    step = max(BATCH_CELLS // result.relation.shape[1], 1)
+    with threadpool_limits(1):  # the same bits everywhere; batches are too small for more
+        for start in range(0, rows.size, step):
+            part = slice(start, start + step)
+            score = _all_columns(result, rows[part])
+            _exclude(score, result.relation, rows[part], seen=exclude_seen)
+            columns[part, :ranked], probability[part, :ranked] = _best(score, ranked)
+    nobody = probability < 0.0
+    columns[nobody], probability[nobody] = -1, np.nan
+    return columns, probability
+
+
+def _all_columns(result: Result, rows: NDArray[np.int64]) -> Floats:
+    """Return the link probabilities of some rows with every column."""
+    if not result.samples:
+        q_row, q_col = result.memberships[0], result.memberships[-1]
+        return (q_row[rows] @ result.block_probability) @ q_col.T
+    total = np.zeros((rows.size, result.relation.shape[1]))
+    for sample in result.samples:
+        total += sample.probability[sample.labels[0][rows]][:, sample.labels[-1]]
+    return total / len(result.samples)
+
+
+def _exclude(score: Floats, relation: Relation, rows: NDArray[np.int64], *, seen: bool) -> None:
+    """Set to -1 what is not to be recommended."""
+    if relation.one_domain:
+        score[np.arange(rows.size), rows] = -1.0
+    if not seen:
+        return
+    place = relation.places[0][0]
+    first, last = place.link_start[rows], place.link_start[rows + 1]
+    count = last - first
+    line = np.repeat(np.arange(rows.size), count)
+    within = np.arange(line.size) - np.repeat(np.cumsum(count) - count, count)
+    score[line, place.link[np.repeat(first, count) + within]] = -1.0
+
+
+def _best(score: Floats, n: int) -> tuple[NDArray[np.int64], Floats]:
+    """Return positions and values of the n largest of each line, ties by position."""
+    position = np.empty((len(score), n), dtype=np.int64)
+    for i, (line, least) in enumerate(zip(score, _at_most_the_nth(score, n), strict=True)):
+        near = np.flatnonzero(line >= least - TIED * abs(least))
+        position[i] = near[_top(line[near], n)]
+    value = np.take_along_axis(score, position, axis=1)
+    order = _ranking(value)
+    return np.take_along_axis(position, order, axis=1), np.take_along_axis(value, order, axis=1)
+
+
+def _at_most_the_nth(score: Floats, n: int) -> Floats:
+    """Return for each line a number that n of its entries reach: few others do.
+
+    The n-th largest of the maxima of many groups is quick to find and nearly the n-th largest.
+    """
+    width = max(score.shape[1] // GROUP, min(n, score.shape[1]))
+    grouped = score[:, : score.shape[1] // width * width].reshape(len(score), -1, width)
+    largest = grouped.max(axis=1)
+    return np.partition(largest, width - n, axis=1)[:, width - n]
+
+
+def _top(value: Floats, n: int) -> NDArray[np.int64]:
+    """Return where the n largest are, ascending; ties for the last places by position."""
+    last = np.partition(value, value.size - n)[value.size - n]
+    better = value > last + TIED * abs(last)
+    tied = np.flatnonzero((value >= last - TIED * abs(last)) & ~better)
+    better[tied[: n - np.count_nonzero(better)]] = True
+    return np.flatnonzero(better)
+
+
+def _ranking(value: Floats) -> NDArray[np.int64]:
+    """Return the order of each line from the largest; ties stay as they stand."""
+    order = np.argsort(-value, axis=1, kind="stable")
+    falling = np.take_along_axis(value, order, axis=1)
+    drops = falling[:, 1:] < falling[:, :-1] - TIED * np.abs(falling[:, :-1])
+    group = np.concatenate((np.zeros((len(value), 1)), np.cumsum(drops, axis=1)), axis=1)
+    return np.take_along_axis(order, np.lexsort((order, group), axis=1), axis=1)
 
 
 def mean_log_probability(probability: Floats, values: NDArray[np.bool_]) -> float:

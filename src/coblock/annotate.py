@@ -1,0 +1,136 @@
+"""Clusters written back to where the data came from: networkx graphs and AnnData."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from coblock.estimator import IRM
+from coblock.export import object_names
+
+
+def label_graph(graph: Any, model: IRM, attribute: str = "cluster") -> None:
+    """Set the cluster of every node of a networkx graph as a node attribute.
+
+    Nodes are found by name (``str(node)``) where the relation has names, else by their order,
+    rows before columns. Beside ``attribute`` (the number of the cluster) each node gets
+    ``<attribute>_probability`` and, since row and column clusters are counted apart,
+    ``<attribute>_side`` ("row" or "column") where the relation is bipartite.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        Changed in place.
+    model : IRM
+        Fitted to the relation of this graph.
+    attribute : str
+        Name of the attribute.
+    """
+    check_is_fitted(model)
+    nodes = list(graph.nodes)
+    sides = ("object",) if model._result.relation.one_domain else ("row", "column")
+    for d, (side, found) in enumerate(zip(sides, _nodes_of(nodes, model), strict=True)):
+        label, q = model._result.labels[d], model._result.memberships[d]
+        for i, node in enumerate(found):
+            data = graph.nodes[node]
+            data[attribute] = int(label[i])
+            data[f"{attribute}_probability"] = float(q[i, label[i]])
+            if side != "object":
+                data[f"{attribute}_side"] = side
+
+
+def label_anndata(adata: Any, model: IRM, key: str = "coblock") -> None:
+    """Set clusters and their probabilities in ``obs`` and ``var`` of an AnnData object.
+
+    The columns are ``key`` (categorical) and ``<key>_probability``. A one-domain relation is one
+    of the observations and leaves ``var`` alone.
+
+    Parameters
+    ----------
+    adata : anndata.AnnData
+        Changed in place; its observations and variables are the model's rows and columns, in
+        the same order.
+    model : IRM
+        Fitted to this object.
+    key : str
+        Name of the columns.
+    """
+    check_is_fitted(model)
+    import pandas as pd  # AnnData's own tables
+
+    relation = model._result.relation
+    sides = [("observations", adata.obs), ("variables", adata.var)][: len(relation.sizes)]
+    for d, (what, table) in enumerate(sides):
+        _check_same_objects(what, [str(name) for name in table.index], model, d)
+    for (_, table), label, q in zip(
+        sides, model._result.labels, model._result.memberships, strict=True
+    ):
+        clusters = pd.Categorical(label, categories=range(q.shape[1]))
+        table[key] = clusters.rename_categories([str(k) for k in range(q.shape[1])])
+        table[f"{key}_probability"] = q[np.arange(label.size), label]
+
+
+def _nodes_of(nodes: list[Hashable], model: IRM) -> list[list[Hashable]]:
+    """Return the node of each object, for each domain."""
+    relation = model._result.relation
+    names = [object_names(relation, d) for d in range(len(relation.sizes))]
+    if all(known is None for known in names):
+        if len(nodes) != sum(relation.sizes):
+            msg = (
+                f"The graph has {len(nodes):,} nodes, but the model {sum(relation.sizes):,} "
+                "objects without names. Pass the graph that the relation was made from."
+            )
+            raise ValueError(msg)
+        return [nodes[: relation.sizes[0]], nodes[relation.sizes[0] :]][: len(names)]
+    by_name = {str(node): node for node in nodes}
+    if len(by_name) < len(nodes):
+        msg = (
+            f"{len(nodes) - len(by_name):,} of {len(nodes):,} nodes have the text of another node "
+            "as their name. Rename them with networkx.relabel_nodes."
+        )
+        raise ValueError(msg)
+    known = [_checked_names(side, by_name) for side in names]
+    both = sorted(set(known[0]) & set(known[1])) if len(known) == 2 else []
+    if both:
+        msg = (
+            f"{len(both):,} nodes are a row and a column of the model at once; the first is "
+            f"{both[0]!r}. A node carries one cluster only: give the two sides names of their own."
+        )
+        raise ValueError(msg)
+    return [[by_name[name] for name in side] for side in known]
+
+
+def _checked_names(names: Sequence[str] | None, by_name: dict[str, Hashable]) -> Sequence[str]:
+    if names is None:
+        msg = (
+            "Rows or columns of the model have no names, so that their nodes cannot be found. Give "
+            "Relation.build both row_names and column_names."
+        )
+        raise ValueError(msg)
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        msg = (
+            f"{len(missing):,} of {len(names):,} objects of the model are no nodes of the graph; "
+            f"the first is {missing[0]!r}. Pass the graph that the relation was made from."
+        )
+        raise ValueError(msg)
+    return names
+
+
+def _check_same_objects(what: str, index: list[str], model: IRM, d: int) -> None:
+    relation = model._result.relation
+    size, names = relation.sizes[d], object_names(relation, d)
+    if len(index) != size:
+        msg = f"There are {len(index):,} {what}, but the model was fitted to {size:,}."
+        raise ValueError(msg)
+    if names is None:
+        return
+    wrong = [i for i, (here, there) in enumerate(zip(index, names, strict=True)) if here != there]
+    if wrong:
+        msg = (
+            f"{len(wrong):,} of {size:,} {what} have other names than in the model; the first is "
+            f"{index[wrong[0]]!r}, where the model has {names[wrong[0]]!r}. Bring them in "
+            "the order of the fit."
+        )
+        raise ValueError(msg)

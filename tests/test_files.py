@@ -1,0 +1,631 @@
+"""Files are written whole; models come back to the bit; whatever is not a model is refused."""
+
+import errno
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+from sklearn.exceptions import ConvergenceWarning
+
+import coblock
+from coblock import IRM, Relation, model_file
+from coblock.files import WriteError, write_whole
+from coblock.generate import planted
+from coblock.hyperparameters import Priors
+from coblock.inference.gibbs import Sample
+from coblock.inference.report import Sweep
+from coblock.result import Result, conclude
+from coblock.stored import DTYPES, ModelFileError, tensors_of
+from strategies import cases
+
+FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURE = FIXTURES / "model-1.safetensors"
+DIRECTED = FIXTURES / "model-1-directed.safetensors"
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# Whole or not at all
+
+
+def test_bytes_are_written_and_replaced_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "a"
+    write_whole(path, b"one")
+    write_whole(str(path), b"two")
+    write_whole(tmp_path / "b", lambda there: there.write_bytes(b"three"))
+    assert path.read_bytes() == b"two"
+    assert (tmp_path / "b").read_bytes() == b"three"
+    assert files_in(tmp_path) == ["a", "b"]
+
+
+def test_permissions_are_those_of_new_files_or_of_the_earlier_one(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    write_whole(tmp_path / "new", b"")
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    (tmp_path / "plain").chmod(0o640)
+    write_whole(tmp_path / "plain", b"x")
+    assert (tmp_path / "plain").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_symbolic_link_stays_one(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "target")
+    write_whole(tmp_path / "link", b"x")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "target").read_bytes() == b"x"
+    assert files_in(tmp_path / "folder") == ["target"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "may not write")],
+)
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_when_the_system_refuses_the_old_file_stays(tmp_path, monkeypatch, code, words, step):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def refuse(*_args):
+        raise OSError(code, os.strerror(code))
+
+    if step == "fsync":
+        monkeypatch.setattr(os, "fsync", refuse)
+    elif step == "replace":
+        monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(WriteError, match=words) as error:
+        write_whole(path, refuse if step == "write" else b"new")
+    assert str(path) in str(error.value)
+    assert path.read_bytes() == b"old"
+    assert files_in(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("missing/file", "folder does not exist"),
+        ("file/inside", "is a file"),
+        (".", "is a folder"),
+        ("x" * 300, "too long"),
+    ],
+)
+def test_impossible_places_get_a_sentence(tmp_path, where, words):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(WriteError, match=words) as error:
+        write_whole(tmp_path / where, b"x")
+    assert "\n" not in str(error.value)
+    assert files_in(tmp_path) == ["file"]
+
+
+def test_an_error_of_the_writer_leaves_nothing(tmp_path):
+    def half(path):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a", half)
+    assert files_in(tmp_path) == []
+
+
+def test_a_process_killed_while_it_writes_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    code = (
+        "import os, signal, sys\n"
+        "from coblock.files import write_whole\n"
+        "def half(path):\n"
+        "    path.write_bytes(b'half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_whole(sys.argv[1], half)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], check=False, capture_output=True)
+    assert done.returncode == -9, done.stderr
+    assert path.read_bytes() == b"old"
+    write_whole(path, b"new")  # what the killed one left is not in the way
+    assert path.read_bytes() == b"new"
+
+
+# There and back
+
+
+def same_bits(one, other):
+    """Compare results field by field, NaN and signs of zeros included."""
+    left, right = tensors_of(one), tensors_of(other)
+    assert left.keys() == right.keys()
+    for name, array in left.items():
+        assert array.dtype == right[name].dtype, name
+        assert array.shape == right[name].shape, name
+        assert array.tobytes() == right[name].tobytes(), name
+    for a, b in zip(one.relation.places, other.relation.places, strict=True):
+        for place, again in zip(a, b, strict=True):
+            for array, back in zip(place, again, strict=True):
+                assert array.dtype == back.dtype
+                assert_array_equal(array, back)
+    for label, back in zip(one.labels, other.labels, strict=True):
+        assert label.dtype == back.dtype
+        assert_array_equal(label, back)
+    for name in ("kind", "shape", "row_names", "column_names"):
+        assert getattr(one.relation, name) == getattr(other.relation, name)
+    for name in ("log_evidence", "converged", "stability"):
+        assert getattr(one, name) == getattr(other, name)
+    assert one.priors.shared == other.priors.shared
+    assert repr(one.trace) == repr(other.trace)
+
+
+names_of = st.text(st.characters(), max_size=6)  # lone surrogates included
+
+
+@st.composite
+def results(draw) -> Result:
+    case = draw(cases())
+    priors = Priors(list(case.alpha), case.a, case.b, shared=False)
+    number = st.floats(allow_nan=True)
+    count = st.integers(0, 9)
+    sweep = st.builds(Sweep, count, number, number, number, count, count, number)
+    trace = draw(st.lists(sweep, max_size=3))
+    result = conclude(case.relation, case.q, priors, trace, converged=draw(st.booleans()))
+    rows, columns = case.relation.shape
+    if draw(st.booleans()):
+        row_names = tuple(draw(st.lists(names_of, min_size=rows, max_size=rows)))
+        column_names = tuple(draw(st.lists(names_of, min_size=columns, max_size=columns)))
+        relation = replace(case.relation, row_names=row_names, column_names=column_names)
+        result = replace(result, relation=relation, stability=0.5)
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    samples = []
+    for K in draw(st.lists(st.integers(1, 3), max_size=2)):
+        labels = [rng.integers(K, size=size, dtype=np.int32) for size in case.relation.sizes]
+        samples.append(Sample(labels, rng.random((K, K))))
+    return replace(result, samples=samples)
+
+
+@settings(max_examples=60)
+@given(result=results())
+def test_a_result_comes_back_to_the_bit(result, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m"
+    model_file.save(result, path, {})
+    same_bits(result, model_file.load(path).result)
+
+
+def fitted(kind="bipartite", X=None, **settings_) -> IRM:
+    if X is None:
+        X = planted((24, 24) if kind != "bipartite" else (24, 18), (2, 2), 0).X.toarray()
+        X[2, 3] = np.nan
+        X[3, 2] = np.nan
+        np.fill_diagonal(X, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return IRM(kind, **{"max_iter": 12, "random_state": 0} | settings_).fit(X)
+
+
+@pytest.mark.parametrize("inference", ["acvb0", "gibbs"])
+@pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
+def test_a_fitted_model_comes_back_with_everything(tmp_path, kind, inference):
+    model = fitted(kind, inference=inference, max_clusters=(6, 6), n_init=2)
+    model.save(tmp_path / "m")
+    again = coblock.load(tmp_path / "m")
+    assert again.get_params() == model.get_params()
+    assert vars(again).keys() == vars(model).keys()
+    for name, value in vars(model).items():
+        if name != "_result":
+            np.testing.assert_equal(getattr(again, name), value)
+    same_bits(model._result, again._result)
+    assert again.summary() == model.summary()
+    for one, other in zip(again.recommend(n=4), model.recommend(n=4), strict=True):
+        assert_array_equal(one, other)
+    new = np.eye(2, model.n_features_in_)
+    assert_array_equal(again.predict_membership(new), model.predict_membership(new))
+    again.save(tmp_path / "n")
+    assert (tmp_path / "n").read_bytes() == (tmp_path / "m").read_bytes()
+
+
+def test_names_of_a_frame_come_back(tmp_path):
+    X = pd.DataFrame(np.kron(np.eye(2), np.ones((5, 4))), index=[f"r{i}" for i in range(10)])
+    X.columns = [f"c{j}" for j in range(8)]
+    model = fitted(X=X)
+    model.save(tmp_path / "m")
+    again = coblock.load(tmp_path / "m")
+    assert_array_equal(again.feature_names_in_, model.feature_names_in_)
+    assert again._result.relation.row_names == tuple(X.index)
+    assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_parameters_that_json_cannot_say(tmp_path):
+    labels = (np.arange(24) % 2, np.arange(18) % 2)
+    model = fitted(init=labels, random_state=np.random.RandomState(1), callback=lambda _: None)
+    model.set_params(tol=np.float64(0.25), max_iter=np.int64(7), max_clusters=[5, 6])
+    model.save(tmp_path / "m")
+    again = coblock.load(tmp_path / "m")
+    assert again.init == "given"
+    assert (again.random_state, again.callback) == (None, None)
+    assert (again.tol, again.max_iter, again.max_clusters) == (0.25, 7, (5, 6))
+    with pytest.raises(ValueError, match="init must be one of"):  # never silently another start
+        again.fit(np.eye(4))
+
+
+def test_an_unfitted_model_is_not_saved(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        IRM().save(tmp_path / "m")
+    assert files_in(tmp_path) == []
+
+
+def test_a_full_disk_while_a_model_is_saved(tmp_path, monkeypatch):
+    from safetensors import SafetensorError
+
+    def full(*_args):
+        text = "Error while serializing: I/O error: No space left on device (os error 28)"
+        raise SafetensorError(text)
+
+    monkeypatch.setattr(model_file, "save_file", full)
+    with pytest.raises(WriteError, match="disk is full"):
+        fitted().save(tmp_path / "m")
+    assert files_in(tmp_path) == []
+
+
+# The files of format 1 are read for ever
+
+
+def test_the_first_format_is_read():
+    model = coblock.load(FIXTURE)
+    relation = model._result.relation
+    assert relation.row_names == ("=Ann", "Bob\nand, Co", "Zoë 🙂")
+    assert relation.column_names == ("", '"tea"')
+    assert (relation.kind, relation.shape, relation.n_links, relation.n_unseen) == (
+        *("bipartite", (3, 2)),
+        *(3, 1),
+    )
+    assert relation.places[0][0].link.tolist() == [0, 0, 1]
+    assert relation.places[1][0].link.tolist() == [0, 1, 2]
+    assert model.row_labels_.tolist() == [0, 0, 1]
+    assert model.row_membership_.tolist() == [[1.0, 0.0], [0.75, 0.25], [0.0, 1.0]]
+    assert model.column_membership_.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert model.block_links_.tolist() == [[1.75, 0.0], [0.25, 1.0]]
+    assert model.block_cells_.tolist() == [[1.75, 1.0], [1.25, 1.0]]
+    assert model.concentration_ == (1.5, 0.5)
+    assert model.block_prior_ == (0.25, 0.75)
+    assert (model.log_evidence_, model.converged_, model.stability_) == (-9.5, True, 0.875)
+    assert list(model.trace_[0].values()) == [1, 0.5, -8.25, -9.5, 3, 2, 0.125]
+    assert np.isnan(model.trace_[1]["bound"])
+    first, second = model._result.samples
+    assert first.probability.tolist() == [[0.75, 0.25], [0.25, 0.75]]
+    assert second.labels[1].tolist() == [0, 0]
+    assert model.link_probability(0, 1) == 0.375
+    assert (model.inference, model.max_clusters, model.init) == ("gibbs", (4, 3), "given")
+    assert (model.tol, model.random_state, model.callback) == (0.0625, 7, None)
+
+
+def test_the_first_format_of_one_domain_is_read():
+    model = coblock.load(DIRECTED)
+    relation = model._result.relation
+    assert (relation.kind, relation.n_links, relation.n_unseen) == ("directed", 3, 1)
+    assert relation.self_link.tolist() == [1.0, 0.0, 0.0]
+    assert relation.self_seen.tolist() == [1.0, 1.0, 1.0]
+    assert model.labels_.tolist() == [0, 0, 1]
+    assert model.block_prior_[0].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert model.block_probability_[0, 0] == 0.5
+    assert not model.converged_
+
+
+# What is refused
+
+
+def refused(path, words=" ") -> str:
+    """Load, expect one sentence about this file, return it."""
+    with pytest.raises(ModelFileError, match=words) as error:
+        coblock.load(path)
+    text = str(error.value)
+    assert text.startswith(f"{path} cannot be used as a model: ")
+    assert "\n" not in text
+    return text
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "model.safetensors"
+
+
+def test_places_without_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no file"):
+        coblock.load(tmp_path / "nothing")
+    refused(tmp_path, "not a file")
+    os.mkfifo(tmp_path / "pipe")
+    refused(tmp_path / "pipe", "not a file")  # and does not wait for somebody to write
+    (tmp_path / "link").symlink_to(FIXTURE)
+    assert coblock.load(tmp_path / "link").converged_
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"PK\x03\x04" + bytes(100),
+        b"\x80\x04\x95" + bytes(60),
+        b"user,item\nAnn,tea\n" * 9,
+        struct.pack("<Q", 2**63) + b"{}",
+        struct.pack("<Q", 10**9) + b"{}" + bytes(1000),
+        struct.pack("<Q", 100_000) + b"[" * 100_000,
+    ],
+)
+def test_other_files(target, data):
+    target.write_bytes(data)
+    refused(target, "not a safetensors file")
+
+
+def test_a_foreign_safetensors_file(target):
+    target.write_bytes(save_tensors({"w": np.zeros(3)}, {"format": "pt"}))
+    refused(target, "not written by coblock")
+    target.write_bytes(save_tensors({"w": np.zeros(3)}))
+    refused(target, "not written by coblock")
+
+
+@pytest.mark.parametrize("fixture", [FIXTURE, DIRECTED])
+def test_every_cut_is_refused(target, fixture):
+    whole = fixture.read_bytes()
+    for size in range(0, len(whole), 7):
+        target.write_bytes(whole[:size])
+        refused(target)
+    target.write_bytes(whole + b"\0")
+    refused(target)
+
+
+def test_every_changed_byte_is_refused(target):
+    """But for white space between the parts of the container's own header, which says nothing."""
+    whole = DIRECTED.read_bytes()
+    original, accepted = model_file.load(DIRECTED).result, []
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << (at % 8)
+        target.write_bytes(changed)
+        try:
+            again = model_file.load(target).result
+        except ModelFileError:
+            continue
+        same_bits(original, again)
+        accepted.append(at)
+    assert len(accepted) < 10
+
+
+def split(data: bytes) -> tuple[dict, dict]:
+    """Tensors and header of a model file."""
+    (size,) = struct.unpack("<Q", data[:8])
+    container = json.loads(data[8 : 8 + size])
+    return load_tensors(data), json.loads(container["__metadata__"]["coblock"])
+
+
+def forge(path: Path, fixture=FIXTURE, tensors=None, **header) -> None:
+    """Write a file with other contents and the digest that belongs to them."""
+    arrays, known = split(fixture.read_bytes())
+    arrays |= tensors or {}
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    known |= header
+    known["digest"] = model_file.digest(known, arrays)
+    path.write_bytes(save_tensors(arrays, {"coblock": json.dumps(known)}))
+
+
+def test_a_forged_file_without_a_flaw_is_read(target):
+    """The negative control of all refusals below."""
+    for fixture in (FIXTURE, DIRECTED):
+        forge(target, fixture)
+        same_bits(model_file.load(fixture).result, model_file.load(target).result)
+
+
+def test_the_digest_is_looked_at(target):
+    tensors, header = split(FIXTURE.read_bytes())
+    tensors["trace"][0, 1] += 1.0  # plausible, but not what was written
+    target.write_bytes(save_tensors(tensors, {"coblock": json.dumps(header)}))
+    refused(target, "digest")
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [(2, "format 2.*Update coblock"), (10**40, "Update"), (True, "version"), ("1", "version")],
+)
+def test_versions_that_are_not_known(target, version, words):
+    forge(target, version=version, kind="of the future")
+    refused(target, words)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "[" * 50_000, '{"kind": NaN}', '{"log_evidence": ' + "9" * 9999]
+)
+def test_headers_that_are_none(target, text):
+    tensors, _ = split(FIXTURE.read_bytes())
+    target.write_bytes(save_tensors(tensors, {"coblock": text}))
+    refused(target, "header")
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ({"kind": "tripartite"}, "no known kind"),
+        ({"kind": "directed"}, "not square"),
+        ({"kind": 3}, "lacks kind"),
+        ({"shape": [3, 2, 1]}, "shape"),
+        ({"shape": [3, -2]}, "shape"),
+        ({"shape": [3, 2**31]}, "shape"),
+        ({"shape": [3, True]}, "shape"),
+        ({"shape": [4, 2]}, "memberships"),
+        ({"shape": [3, 3]}, "memberships"),
+        ({"row_names": False}, "missing or foreign"),
+        ({"samples": False}, "missing or foreign"),
+        ({"log_evidence": None}, "log_evidence"),
+        ({"stability": "high"}, "stability"),
+        ({"converged": 1}, "converged"),
+        ({"parameters": []}, "parameters"),
+        ({"more": 1}, "entries too many"),
+        ({"parameters": {"tol": {"a": 1}}}, "tol"),
+        ({"parameters": {"colour": 1}}, "Update coblock"),
+    ],
+)
+def test_headers_that_do_not_fit(target, header, words):
+    forge(target, **header)
+    refused(target, words)
+
+
+@pytest.mark.parametrize("depth", [100, 900, 20_000])
+@pytest.mark.parametrize("entry", ["more", "shape", "parameters"])
+def test_deep_headers(target, entry, depth):
+    """What can be read, but not written again, is no reason for a traceback."""
+    tensors, header = split(FIXTURE.read_bytes())
+    header[entry] = "DEEP"
+    deep = '{"a": ' * depth + "1" + "}" * depth
+    text = json.dumps(header).replace('"DEEP"', f"[{deep}]" if entry == "shape" else deep)
+    target.write_bytes(save_tensors(tensors, {"coblock": text}))
+    refused(target)
+
+
+def test_every_entry_of_the_header_is_needed(target):
+    tensors, header = split(FIXTURE.read_bytes())
+    for name in header:
+        less = {entry: value for entry, value in header.items() if entry != name}
+        less["digest"] = "" if name == "digest" else model_file.digest(less, tensors)
+        target.write_bytes(save_tensors(tensors, {"coblock": json.dumps(less)}))
+        refused(target, "version|digest|lacks|not written by coblock")
+
+
+def floats(*values):
+    return np.array(values, dtype=np.float64)
+
+
+BAD_TENSORS = [
+    ("alpha", floats(1.0), "alpha"),
+    ("alpha", floats(1.0, np.nan), "alpha"),
+    ("alpha", floats(1.0, 0.0), "above 0"),
+    ("prior_a", floats([1, 1], [1, 2]), "shared"),
+    ("prior_b", floats([1, 1], [1, -1]), "prior_b"),
+    ("row_membership", floats([1, 0], [0.5, 0.25], [0, 1]), "add up to 1"),
+    ("row_membership", floats([1, 0], [2, -1], [0, 1]), "add up to 1"),
+    ("row_membership", floats([1, 0], [np.nan, 1], [0, 1]), "add up to 1"),
+    ("row_membership", floats([0, 1], [0, 1], [1, 0]), "order of their sizes"),
+    ("row_membership", floats([1, 0], [1, 0], [1, 0]), "one is empty"),
+    ("row_membership", floats([1], [1], [1]), "block_links has shape"),
+    ("row_membership", np.zeros((3, 0)), "memberships of shape"),
+    ("column_membership", None, "missing or foreign"),
+    ("block_links", floats([1.75, 0], [0.25, -1]), "block_links"),
+    ("block_links", floats([np.inf, 0], [0.25, 1]), "block_links"),
+    ("block_links", floats([9, 0], [0.25, 1]), "add up to the links"),
+    ("block_links", floats([0, 1], [1, 0]), "add up to the links"),
+    ("block_links", np.zeros((2, 2), dtype=np.float32), "wrong type"),
+    ("link", np.array([0, 0, 2], dtype=np.int32), "outside"),
+    ("link", np.array([0, 0, -1], dtype=np.int32), "outside"),
+    ("link", np.array([0, 1, 1], dtype=np.int32), "unseen cells are links too"),
+    ("link", np.array([0, 0, 1], dtype=np.int64), "wrong type"),
+    ("link_start", np.array([0, 1, 2], dtype=np.int64), "outside"),
+    ("link_start", np.array([0, 2, 1, 3], dtype=np.int64), "outside"),
+    ("link_start", np.array([0, 2, 2, 3], dtype=np.int64), "not in order"),
+    ("link_start", np.array([0, 1, 2, 2**40], dtype=np.int64), "outside"),
+    ("self_link", floats(1.0), "self_link"),
+    ("row_name_end", np.array([4, 3, 23], dtype=np.int64), "names do not fit"),
+    ("row_name_end", np.array([4, 2**50, 23], dtype=np.int64), "names do not fit"),
+    ("row_names", np.full(23, 255, dtype=np.uint8), "row names"),
+    ("trace", np.zeros((2, 6)), "trace"),
+    ("trace", np.full((2, 7), 0.5), "counted"),
+    ("trace", np.full((2, 7), np.inf), "counted"),
+    ("sample_clusters", np.array([[2, 2], [1, 2]]), "blocks that they name"),
+    ("sample_clusters", np.array([[2, 2], [2**40, 2**40]]), "blocks that they name"),
+    ("sample_clusters", np.zeros((0, 2), dtype=np.int64), "samples"),
+    ("sample_probability", floats(0.5, 0.5, 0.5, 0.5, 1.5), "probabilities"),
+    ("sample_row_labels", np.array([[0, 0, 1], [0, 0, 1]], dtype=np.int32), "do not exist"),
+    ("sample_column_labels", np.array([[0, -1], [0, 0]], dtype=np.int32), "do not exist"),
+    ("shell", np.zeros(1), "missing or foreign"),
+]
+
+
+@pytest.mark.parametrize(("name", "array", "words"), BAD_TENSORS)
+def test_tensors_that_do_not_fit(target, name, array, words):
+    forge(target, tensors={name: array})
+    refused(target, words)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("self_link", floats(1, 0, 0.5)),
+        ("self_seen", floats(0, 1, 1)),
+        ("link", np.array([0, 1], dtype=np.int32)),  # a link with itself among the others
+    ],
+)
+def test_links_of_objects_with_themselves_that_do_not_fit(target, name, array):
+    forge(target, DIRECTED, {name: array})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        refused(target)
+
+
+def test_an_undirected_relation_must_be_symmetric(target, tmp_path):
+    fitted("undirected").save(tmp_path / "m")
+    tensors, _ = split((tmp_path / "m").read_bytes())
+    links, start = tensors["link"].copy(), tensors["link_start"]
+    taken = {0, *links[: start[1]], *tensors["unseen"][: tensors["unseen_start"][1]]}
+    links[: start[1]] = sorted({min(set(range(24)) - taken), *links[: start[1] - 1]})
+    forge(target, tmp_path / "m", {"link": links})
+    refused(target, "not in order")
+
+
+def test_any_two_tensors_changed_for_each_other(target):
+    tensors, _ = split(FIXTURE.read_bytes())
+    names, accepted = sorted(tensors), []
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            forge(target, tensors={one: tensors[other], other: tensors[one]})
+            try:
+                coblock.load(target)
+            except ModelFileError:
+                continue
+            accepted.append((one, other))
+    # these could be meant: equal contents, or numbers of the same kind
+    assert set(accepted) <= {
+        ("block_nonlinks", "column_membership"),
+        ("prior_a", "prior_b"),
+        ("self_link", "self_seen"),
+    }
+
+
+def test_nothing_in_a_file_is_run():
+    """No module that could run code from a file is used to read one."""
+    for name in ("model_file", "stored", "loading"):
+        source = (Path(coblock.__file__).parent / f"{name}.py").read_text(encoding="utf-8")
+        assert not re.search(r"\b(pickle|eval|exec|joblib|__import__|allow_pickle)\b", source)
+
+
+def test_every_tensor_of_the_format_is_in_a_fixture():
+    found = set(load_tensors(FIXTURE.read_bytes())) | set(load_tensors(DIRECTED.read_bytes()))
+    assert found == set(DTYPES)
+
+
+def test_the_fuzz_target_lets_only_refusals_pass(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "fuzz"))
+    import model_file as target_module
+
+    rng = np.random.default_rng(0)
+    for seed in target_module.seeds():
+        target_module.one_input(seed)
+        for _ in range(100):
+            data = bytearray(seed)
+            data[rng.integers(len(data))] = rng.integers(256)
+            target_module.one_input(bytes(data))
+    assert target_module.signed(target_module.seeds()[0]) is not None
+    assert target_module.signed(b"nothing") is None
+
+
+def test_a_relation_of_names_alone_fits(tmp_path):
+    """Rows without links, all cells unseen."""
+    relation = Relation.build(np.full((2, 2), np.nan), row_names=["a", "b"])
+    model = fitted(X=relation)
+    model.save(tmp_path / "m")
+    same_bits(model._result, coblock.load(tmp_path / "m")._result)
