@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coblock.estimator import IRM
+    from coblock.readers import read
     from coblock.relation import Relation
 
 __version__ = "0.1.0"
-__all__ = ["IRM", "Relation", "__version__"]
+__all__ = ["IRM", "Relation", "__version__", "read"]
 
-_HOMES = {"IRM": "coblock.estimator", "Relation": "coblock.relation"}
+_HOMES = {"IRM": "coblock.estimator", "Relation": "coblock.relation", "read": "coblock.readers"}
 
 
 def __getattr__(name: str) -> object:
