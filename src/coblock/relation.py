@@ -149,7 +149,8 @@ class Relation:
         self_links: bool,
         names: Any,
     ) -> "Relation":
-        self_link, self_seen = links.diagonal(), 1.0 - unseen.diagonal()
+        self_link = links.diagonal().astype(np.float64)
+        self_seen = 1.0 - unseen.diagonal()
         if not (self_links and kind == "directed"):
             _warn_of_self_links(int(self_link.sum()), kind)
             self_link, self_seen = np.zeros_like(self_link), np.zeros_like(self_seen)
@@ -310,9 +311,9 @@ def _place(links: Any, unseen: Any) -> Place:
     unseen.sort_indices()
     return Place(
         links.indptr.astype(np.int64),
-        links.indices.astype(np.int32),
+        links.indices.astype(np.int32, copy=False),
         unseen.indptr.astype(np.int64),
-        unseen.indices.astype(np.int32),
+        unseen.indices.astype(np.int32, copy=False),
     )
 
 

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from coblock import checks
 from coblock.kernels import Indices
-from coblock.readers.coding import LINK, States, as_piece, compress, number_names
+from coblock.readers.coding import LINK, States, compress, number_names
 from coblock.readers.errors import ReadError
 from coblock.readers.matrices import Cells
 from coblock.readers.pairs import Pairs
@@ -90,11 +90,14 @@ def code_pairs(
     )
 
 
-def _pieces(pairs: Pairs, hidden: Pairs | None, *places: str) -> "list[pl.DataFrame]":
+def _pieces(pairs: Pairs, hidden: Pairs | None, *places: str) -> "list[pl.Series]":
     """Return the names of one domain: objects known apart from edges, edges, unseen pairs."""
-    objects = pairs.column_objects if places == ("column",) else pairs.row_objects
-    pieces = [as_piece(objects), *(pairs.names(place) for place in places)]
-    return pieces if hidden is None else pieces + [hidden.names(place) for place in places]
+    import polars as pl
+
+    known = pairs.column_objects if places == ("column",) else pairs.row_objects
+    objects = pl.Series(known, dtype=pl.String)
+    sources = [pairs] if hidden is None else [pairs, hidden]
+    return [objects, *(source.frame[place] for source in sources for place in places)]
 
 
 def _of_new_names(

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coblock.readers.coding import hashed
 from coblock.readers.errors import ReadError, refusing
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Pairs:
     Attributes
     ----------
     frame : polars.DataFrame
-        ``row`` and ``column`` (strings, none missing) with their hashes; perhaps ``value``.
+        ``row`` and ``column`` (strings, none missing); perhaps ``value``.
     where : callable
         Says where the edge of a position stands in the source.
     row_objects, column_objects : tuple of str
@@ -81,10 +80,6 @@ class Pairs:
     row_objects: tuple[str, ...] = ()
     column_objects: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def names(self, place: str) -> "pl.DataFrame":
-        """Return the names at one place with their hashes, as a piece to be numbered."""
-        return self.frame.select(name=place, low=f"{place} low", high=f"{place} high")
 
 
 def collect_pairs(
@@ -102,8 +97,7 @@ def collect_pairs(
         for place in ("row", "column"):
             if schema[place].is_float():
                 table = table.with_columns(pl.col(place).fill_nan(None))
-        table = table.with_columns(pl.col("row", "column").cast(pl.String))
-        frame = hashed(table, "row", "column").collect(engine="streaming")
+        frame = table.with_columns(pl.col("row", "column").cast(pl.String)).collect()
     _refuse_missing_names(frame, chosen, source, where)
     frame, where, notes = _without_blank_lines(frame, where)
     if frame.is_empty():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WHITESPACE = "whitespace"
 _CANDIDATES = (",", "\t", ";", "|", " ")
 _NO_DELIMITER = "\x01"  # a character that no line has: each line is one field
-_SAMPLE = 200
+_SAMPLE, _BEGINNING = 200, 1 << 18  # lines and bytes that are looked at
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -242,12 +242,22 @@ def _refuse_other_encodings(path: Path, cause: ReadError) -> None:
 def _first_lines(source: Any, path: Path, layout: Layout) -> list[str]:
     with refusing(f"{path} cannot be read as text"):
         options = _raw(layout) | {"truncate_ragged_lines": True, "encoding": "utf8-lossy"}
-        lines = _scan(source, n_rows=_SAMPLE, **options).collect()["1"].drop_nulls().to_list()
+        table = _scan(_beginning(source), n_rows=_SAMPLE, **options)
+        lines = table.collect()["1"].drop_nulls().to_list()
     lines = [line.removeprefix("\ufeff") for line in lines if line.strip()]
     if not lines:
         msg = f"{path} holds no edges, only blank lines or comments."
         raise ReadError(msg)
     return lines
+
+
+def _beginning(source: Any) -> Any:
+    """Return enough of a plain text to see its layout, and all of what is compressed."""
+    if isinstance(source, bytes):
+        return source
+    with Path(source).open("rb") as file:
+        data = file.read(_BEGINNING)
+    return source if data.startswith((_GZIP, _ZSTD)) else data
 
 
 def _delimiter(lines: list[str], layout: Layout) -> str:
