@@ -31,6 +31,7 @@ class Coded:
     column_names: tuple[str, ...]
     hidden_rows: Indices
     hidden_columns: Indices
+    mirrored: bool = False  # a matrix may give an undirected pair twice, once on each side
     notes: tuple[str, ...] = ()
 
 
@@ -86,7 +87,14 @@ def code_pairs(
     names = [found for _, found in numbered]
     notes = () if hidden is None else _of_new_names(numbered, 4 - len(domains))
     return Coded(
-        rows, columns, values, names[0], names[-1], hidden_rows, hidden_columns, pairs.notes + notes
+        rows,
+        columns,
+        values,
+        names[0],
+        names[-1],
+        hidden_rows,
+        hidden_columns,
+        notes=pairs.notes + notes,
     )
 
 
@@ -137,6 +145,7 @@ def code_cells(cells: Cells, hidden: Cells | Pairs | None) -> Coded:
         cells.column_names,
         hidden_rows,
         hidden_columns,
+        mirrored=True,
     )
 
 
@@ -178,10 +187,18 @@ def assemble(coded: Coded, kind: str) -> Reading:
     relation = Relation.from_patterns(
         links, unseen, kind=kind, row_names=coded.row_names, column_names=coded.column_names
     )
-    edges, duplicates = coded.rows.size, rows.size - distinct
+    edges, duplicates = coded.rows.size, _repeated(coded, kind, rows.size - distinct)
     if duplicates:
         notes += (f"{duplicates:,} of {edges:,} edges repeat an earlier pair and count once.",)
     return Reading(relation, edges, duplicates, *shape, relation.n_unseen, notes)
+
+
+def _repeated(coded: Coded, kind: str, counted: int) -> int:
+    """Return how many edges repeat an earlier one."""
+    if not (coded.mirrored and kind == "undirected"):
+        return counted
+    cells = coded.rows.astype(np.int64) * len(coded.column_names) + coded.columns
+    return cells.size - np.unique(cells).size
 
 
 def _between_objects(

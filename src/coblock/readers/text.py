@@ -101,9 +101,7 @@ class _Table:
     def _scan_whitespace(self, width: int) -> "pl.LazyFrame":
         import polars as pl
 
-        lines = _scan(self.source, **_raw(self.layout)).rename({"1": "line"})
-        fields = lines.select(pl.col("line").str.extract_all(r"\S+")).collect()["line"]
-        fields = fields.filter(fields.list.len() > 0)
+        fields = whitespace_fields(self.source, self.layout.comment)
         wrong = fields.list.len() != width
         if wrong.any():
             first = int(wrong.arg_max() or 0)
@@ -139,7 +137,7 @@ class _Table:
         self._refuse_ragged_lines(error)
 
     def _refuse_ragged_lines(self, error: ReadError) -> None:
-        if "more fields" not in str(error.__cause__):
+        if "more fields" not in str(error.__cause__) or self.delimiter == WHITESPACE:
             return
         reader = csv.reader(self._plain_lines(), delimiter=self.delimiter)
         where, width = "A line", 0
@@ -165,6 +163,15 @@ class _Table:
                 yield line
 
 
+def whitespace_fields(source: Any, comment: str | None) -> "pl.Series":
+    """Return the fields of each line that has some, split at white space."""
+    import polars as pl
+
+    lines = _scan(source, **_raw(comment)).select(pl.col("1").str.extract_all(r"\S+"))
+    fields = lines.collect()["1"]
+    return fields.filter(fields.list.len() > 0)
+
+
 def _scan(source: Any, **options: Any) -> "pl.LazyFrame":
     """Scan text with every field a string."""
     import polars as pl
@@ -173,13 +180,13 @@ def _scan(source: Any, **options: Any) -> "pl.LazyFrame":
     return pl.scan_csv(source, infer_schema=False, **plain, **options)
 
 
-def _raw(layout: Layout) -> dict[str, Any]:
+def _raw(comment: str | None) -> dict[str, Any]:
     """Return the options by which each line is one field."""
     return {
         "separator": _NO_DELIMITER,
         "quote_char": None,
         "has_header": False,
-        "comment_prefix": layout.comment,
+        "comment_prefix": comment,
         "with_column_names": _numbered,
     }
 
@@ -241,7 +248,7 @@ def _refuse_other_encodings(path: Path, cause: ReadError) -> None:
 
 def _first_lines(source: Any, path: Path, layout: Layout) -> list[str]:
     with refusing(f"{path} cannot be read as text"):
-        options = _raw(layout) | {"truncate_ragged_lines": True, "encoding": "utf8-lossy"}
+        options = _raw(layout.comment) | {"truncate_ragged_lines": True, "encoding": "utf8-lossy"}
         table = _scan(_beginning(source), n_rows=_SAMPLE, **options)
         lines = table.collect()["1"].drop_nulls().to_list()
     lines = [line.removeprefix("\ufeff") for line in lines if line.strip()]
