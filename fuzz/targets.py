@@ -47,7 +47,7 @@ class Target:
 
 def readers() -> Target:
     """Return the readers of relations."""
-    return Target("readers", _relations(), _read_relation, (ReadError, OSError))
+    return Target("readers", _relations(), _read_relation, (ReadError,))
 
 
 def _read_relation(path: Path, random_numbers: random.Random) -> object:

@@ -1,9 +1,11 @@
 """Refusals of input that cannot be read."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _LONGEST = 160
+_NOT_THE_CONTENT = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOENT, errno.EPERM}
 
 
 class ReadError(ValueError):
@@ -20,9 +22,11 @@ def refusing(what: str) -> Iterator[None]:
 
     try:
         yield
-    except (ReadError, OSError):
+    except ReadError:
         raise
     except (Exception, PanicException) as error:
+        if isinstance(error, OSError) and error.errno in _NOT_THE_CONTENT:
+            raise
         msg = f"{what}: {shortened(error)}."
         raise ReadError(msg) from error
 

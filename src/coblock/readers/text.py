@@ -130,8 +130,6 @@ class _Table:
 
     def explain(self, error: ReadError) -> None:
         """Raise a better error where polars only says that a file cannot be parsed."""
-        if error.__cause__ is None:
-            return
         if _is_utf8(self.layout.encoding):
             _refuse_other_encodings(self.path, error)
         self._refuse_ragged_lines(error)
@@ -205,10 +203,7 @@ def _decompressed(path: Path) -> bytes:
     data = path.read_bytes()
     if data.startswith(_GZIP):
         with refusing(f"{path} is a damaged gzip file"):
-            try:
-                return gzip.decompress(data)
-            except (EOFError, OSError) as error:
-                raise ValueError(error) from error
+            return gzip.decompress(data)
     if data.startswith(_ZSTD):
         msg = f"{path} is compressed with zstd, which is read as UTF-8 only. Unpack it first."
         raise ReadError(msg)
@@ -279,9 +274,11 @@ def _delimiter(lines: list[str], layout: Layout) -> str:
             raise ReadError(msg)
         return told
     for candidate in _CANDIDATES:
-        widths = {len(record) for record in _records(lines, candidate)}
+        records = _records(lines, candidate)
+        widths = {len(record) for record in records}
         if len(widths) == 1 and widths != {1}:
-            return candidate
+            runs = candidate == " " and any("" in record for record in records)
+            return WHITESPACE if runs else candidate
     for candidate in _CANDIDATES[:-1]:
         if len(_records(lines, candidate)[0]) > 1:
             return candidate
@@ -303,12 +300,12 @@ def _records(lines: list[str], delimiter: str) -> list[list[str]]:
 def _has_header(records: list[list[str]], named: list[str], assumed: bool) -> bool:
     """Say whether the first line names the columns.
 
-    It does if columns were asked for that it holds. It does not if one of its first two fields is
+    It does if columns were asked for by name. It does not if one of its first two fields is
     a number, or comes again in its column.
     """
     first, rest = [field.strip() for field in records[0]], records[1:]
-    if named:
-        return any(name in first for name in named) or not all(name.isdigit() for name in named)
+    if not all(name.isdigit() for name in named):
+        return True
     if any(_is_number(field) or not field for field in first[:2]):
         return False
     columns = [{record[i].strip() for record in rest if i < len(record)} for i in range(2)]
