@@ -285,6 +285,13 @@ def test_unseen_list(tmp_path):
         read(path, unseen=pl.DataFrame({"u": ["ann"], "i": ["tea"]}))
 
 
+def test_an_unseen_list_without_header(tmp_path):
+    path = written(tmp_path, "a.csv", "user,item\nann,tea\nbob,milk\n")
+    hidden = written(tmp_path, "u.csv", "ann,milk\nann,rum\n")
+    reading = read(path, unseen=hidden, row="user", column="item")
+    assert unseen(reading) == {("ann", "milk"), ("ann", "rum")}
+
+
 def test_unseen_list_of_one_domain():
     frame = pl.DataFrame({"r": ["a", "b"], "c": ["b", "c"]})
     hidden = pl.DataFrame({"r": ["c"], "c": ["a"]})
@@ -309,6 +316,26 @@ def test_pandas_objects_with_missing_names():
     frame = pd.DataFrame({"r": ["a", None, "c"], "c": ["x", "y", "z"]}, dtype=object)
     with pytest.raises(ReadError, match=r"1 of 3 edges without a name in column 'r'.*edge 2"):
         read(frame)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (pl.Series([1, 2], dtype=pl.UInt8), ("1", "2")),
+        (pl.Series([1.5, 2.0]), ("1.5", "2.0")),
+        (pl.Series(["a", "b"], dtype=pl.Categorical), ("a", "b")),
+        (pl.Series([True, False]), ("true", "false")),
+    ],
+)
+def test_names_that_are_not_strings(tmp_path, values, names):
+    pl.DataFrame({"r": values, "c": ["x", "x"]}).write_parquet(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").relation.row_names == names
+
+
+def test_names_that_cannot_be_names():
+    for wrong in (pl.Series([[1], [2]]), pl.Series([1.0, np.nan]), pl.Series([b"\xff", b"a"])):
+        with pytest.raises(ReadError):
+            read(pl.DataFrame({"r": wrong, "c": ["x", "x"]}))
 
 
 @pytest.mark.parametrize("kind", ["general", "symmetric", "pattern", "gz"])

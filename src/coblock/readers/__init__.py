@@ -58,7 +58,8 @@ def read(
     binarize : float or None
         Numbers above it are links. None: they must be 0 or 1.
     unseen : path, data frame or graph, optional
-        Pairs that are unseen, in any of the forms of ``source``.
+        Pairs that are unseen, in any of the forms of ``source``; ``row`` and ``column`` hold where
+        it has such columns. Names that the relation lacks are added to it, and noted.
     delimiter : str, optional
         One character, or ``"whitespace"``. By default comma, tab, semicolon, bar or white space,
         as the first lines show.

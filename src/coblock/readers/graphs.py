@@ -1,6 +1,5 @@
 """Graphs of networkx, in memory and as GraphML or GML."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,91 +33,86 @@ def load_graph(path: Path, kind: str) -> Any:
 
 def read_graph(graph: Any, relation: str, columns: Columns) -> Pairs:
     """Read the edges of a graph; nodes without edges are objects too."""
-    import polars as pl
-
-    nodes = _names(graph)
+    names = _names(graph)
     if relation == "bipartite":
-        return _two_sided(graph, nodes, columns.value)
-    edges = [(nodes[u], nodes[v], _value(data, columns.value)) for u, v, data in _edges(graph)]
+        rows, others = _sides(graph)
+        ends = [_in_order(u, v, rows, names) for u, v in graph.edges()]
+        row_objects, column_objects = (
+            tuple(names[node] for node in side) for side in (rows, others)
+        )
+    else:
+        ends = [(names[u], names[v]) for u, v in graph.edges()]
+        row_objects, column_objects = tuple(names.values()), ()
+    values = _values(graph, columns.value)
     notes: tuple[str, ...] = ()
     if relation == "directed" and not graph.is_directed():
-        edges += [(v, u, value) for u, v, value in edges if u != v]
+        values += [value for value, (u, v) in zip(values, ends, strict=True) if u != v]
+        ends += [(v, u) for u, v in ends if u != v]
         notes = ("The graph has no directions: each of its edges is a link in both.",)
-    objects = tuple(nodes.values())
-    return _pairs(edges, columns.value, objects, (), notes, pl)
-
-
-def _two_sided(graph: Any, nodes: dict[Any, str], value: str | None) -> Pairs:
-    import polars as pl
-
-    sides = {node: data.get("bipartite") for node, data in graph.nodes(data=True)}
-    rows = {node for node, side in sides.items() if str(side) in {"0", "0.0"}}
-    columns = {node for node, side in sides.items() if str(side) in {"1", "1.0"}}
-    unknown = len(sides) - len(rows) - len(columns)
-    if unknown:
-        msg = (
-            f"{unknown:,} of {len(sides):,} nodes have no attribute bipartite=0 (a row) or 1 (a "
-            "column). Say relation='undirected' or 'directed' for a graph with one set of objects."
-        )
+    if not ends:
+        msg = f"The graph has {len(names):,} nodes, but no edges."
         raise ReadError(msg)
-    edges = []
-    for u, v, data in _edges(graph):
-        if (u in rows) == (v in rows):
-            msg = (
-                f"The edge between {nodes[u]!r} and {nodes[v]!r} joins two nodes of one side. "
-                "Correct their attribute bipartite, or take the edge out."
-            )
-            raise ReadError(msg)
-        row, column = (u, v) if u in rows else (v, u)
-        edges.append((nodes[row], nodes[column], _value(data, value)))
-    row_objects, column_objects = (
-        tuple(nodes[node] for node in sides if node in side) for side in (rows, columns)
-    )
-    return _pairs(edges, value, row_objects, column_objects, (), pl)
-
-
-def _pairs(
-    edges: list[tuple[str, str, object]],
-    value: str | None,
-    row_objects: tuple[str, ...],
-    column_objects: tuple[str, ...],
-    notes: tuple[str, ...],
-    pl: Any,
-) -> Pairs:
-    if not edges:
-        msg = f"The graph has {len(row_objects) + len(column_objects):,} nodes, but no edges."
-        raise ReadError(msg)
-    values = [edge[2] for edge in edges]
-    if value is not None and all(given is None for given in values):
-        msg = f"No edge of the graph has an attribute {value!r}. Name another with value=."
-        raise ReadError(msg)
-    table = pl.LazyFrame(
-        {
-            "row": [edge[0] for edge in edges],
-            "column": [edge[1] for edge in edges],
-            "value": [None if given is None else str(given) for given in values],
-        },
-        schema=dict.fromkeys(("row", "column", "value"), pl.String),
-    )
-    wanted = Columns("row", "column", None if value is None else "value")
-    found = collect_pairs(table if value is not None else table.drop("value"), wanted, "The graph")
+    found = _pairs(ends, None if columns.value is None else values)
     return Pairs(found.frame, found.where, row_objects, column_objects, notes)
 
 
 def _names(graph: Any) -> dict[Any, str]:
     names = {node: str(node) for node in graph.nodes}
-    if len(set(names.values())) < len(names):
+    different = len(set(names.values()))
+    if different < len(names):
         msg = (
-            f"{len(names):,} nodes have only {len(set(names.values())):,} different names: some "
-            "are equal as text, such as 1 and '1'. Rename them."
+            f"{len(names):,} nodes have only {different:,} different names: some are equal as "
+            "text, such as 1 and '1'. Rename them."
         )
         raise ReadError(msg)
     return names
 
 
-def _edges(graph: Any) -> Iterable[tuple[Any, Any, dict[str, object]]]:
-    return graph.edges(data=True)
+def _sides(graph: Any) -> tuple[dict[Any, None], dict[Any, None]]:
+    """Return the nodes that are rows and those that are columns, in the order of the graph."""
+    sides: dict[str, dict[Any, None]] = {"0": {}, "1": {}}
+    unknown = 0
+    for node, side in graph.nodes(data="bipartite"):
+        if str(side) in sides:
+            sides[str(side)][node] = None
+        else:
+            unknown += 1
+    if unknown:
+        msg = (
+            f"{unknown:,} of {len(graph):,} nodes have no attribute bipartite=0 (a row) or 1 (a "
+            "column). Say relation='undirected' or 'directed' for a graph with one set of objects."
+        )
+        raise ReadError(msg)
+    return sides["0"], sides["1"]
 
 
-def _value(data: dict[str, object], name: str | None) -> object:
-    return None if name is None else data.get(name)
+def _in_order(u: Any, v: Any, rows: dict[Any, None], names: dict[Any, str]) -> tuple[str, str]:
+    """Return the names of an edge's ends, the row first."""
+    if (u in rows) == (v in rows):
+        msg = (
+            f"The edge between {names[u]!r} and {names[v]!r} joins two nodes of one side. "
+            "Correct their attribute bipartite, or take the edge out."
+        )
+        raise ReadError(msg)
+    return (names[u], names[v]) if u in rows else (names[v], names[u])
+
+
+def _values(graph: Any, attribute: str | None) -> list[str | None]:
+    """Return an attribute of all edges, as text."""
+    given = [data.get(attribute) for _, _, data in graph.edges(data=True)]
+    if attribute is not None and given and all(value is None for value in given):
+        msg = f"No edge of the graph has an attribute {attribute!r}. Name another with value=."
+        raise ReadError(msg)
+    return [None if value is None else str(value) for value in given]
+
+
+def _pairs(ends: list[tuple[str, str]], values: list[str | None] | None) -> Pairs:
+    import polars as pl
+
+    with refusing("The graph cannot be read"):
+        table = {"row": [row for row, _ in ends], "column": [column for _, column in ends]}
+        frame = pl.DataFrame(table, schema={"row": pl.String, "column": pl.String})
+        if values is not None:
+            frame = frame.with_columns(pl.Series("value", values, dtype=pl.String))
+    chosen = Columns("row", "column", None if values is None else "value")
+    return collect_pairs(frame.lazy(), chosen, "The graph")

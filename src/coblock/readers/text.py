@@ -4,6 +4,7 @@ import csv
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,8 @@ def read_text(path: Path, columns: Columns, layout: Layout, *, lenient: bool = F
     delimiter = _delimiter(lines, layout)
     records = _records(lines, delimiter)
     named = [name for name in (columns.row, columns.column, columns.value) if name is not None]
+    if lenient:
+        named = [name for name in named if name in records[0]]
     header = layout.header
     if header is None:
         header = _has_header(records, named, layout.assume_header)
@@ -137,26 +140,26 @@ class _Table:
     def _refuse_ragged_lines(self, error: ReadError) -> None:
         if "more fields" not in str(error.__cause__) or self.delimiter == WHITESPACE:
             return
-        reader = csv.reader(self._plain_lines(), delimiter=self.delimiter)
-        where, width = "A line", 0
-        try:
-            for fields in reader:
-                width = width or len(fields)
-                if len(fields) > width:
-                    where = f"Line {reader.line_num:,}"
-                    break
-        except (csv.Error, UnicodeError, ReadError):
-            pass  # the sentence holds without the number
         msg = (
-            f"{self.path} is ragged: {where[0].lower()}{where[1:]} has more fields than the "
-            f"first. Quote names that hold the delimiter {self.delimiter!r}, or name another with "
-            "delimiter=."
+            f"{self.path} is ragged: {self._longer_line()} has more fields than the first. Quote "
+            f"names that hold the delimiter {self.delimiter!r}, or name another with delimiter=."
         )
         raise ReadError(msg) from error
 
+    def _longer_line(self) -> str:
+        reader = csv.reader(self._plain_lines(), delimiter=self.delimiter)
+        try:
+            width = len(next(reader))
+            for fields in reader:
+                if len(fields) > width:
+                    return f"line {reader.line_num:,}"
+        except (csv.Error, UnicodeError, ReadError, StopIteration):
+            pass  # the sentence holds without the number
+        return "a line"
+
     def _plain_lines(self) -> Iterator[str]:
         data = self.source if isinstance(self.source, bytes) else _decompressed(self.path)
-        for line in data.decode("utf-8-sig").splitlines(keepends=True):
+        for line in StringIO(data.decode("utf-8-sig"), newline="\n"):
             if self.layout.comment is None or not line.startswith(self.layout.comment):
                 yield line
 
