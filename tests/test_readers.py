@@ -169,6 +169,14 @@ def test_the_header_is_found_or_told(tmp_path, text, header):
     assert first not in links(read(path, header=True))
 
 
+@pytest.mark.parametrize(
+    "text", ["\n\n1,2\n3,4\n", "\r\na,b\r\n1,2\r\n\r\n3,4", "a,b\n\n1,2\n3,4\n\n"]
+)
+def test_blank_lines_are_skipped(tmp_path, text):
+    reading = read(written(tmp_path, "a.csv", text))
+    assert links(reading) == {("1", "2"), ("3", "4")}
+
+
 def test_columns_by_name_and_by_number(tmp_path):
     path = written(tmp_path, "a.csv", "when,what,who,stars\n1,tea,ann,5\n2,tea,bob,1\n")
     reading = read(path, row="who", column="what", value="stars", binarize=3)
@@ -432,6 +440,7 @@ BAD = [
     ("a.csv", "r,c\na,x\nb,\nc,\n", {}, "2 of 3 edges without a name in column 'c'.*line 3"),
     ("a.csv", 'r,c\n"a\nb",x\n,y\n', {"header": True}, "column 'r'.*line 4"),
     ("a.csv", "r,c\na,x\nb,x,z\n", {}, "ragged: line 3 has more fields"),
+    ("a.txt", "# c\n1 2\n3 4 5\n", {"delimiter": " "}, "line 2 without comments has more"),
     ("a.csv", 'r,c\na,"x\nb,y\n', {}, "cannot be read"),
     ("a.csv", "r,c,v\na,x,1\nb,x,many\n", {"value": "v"}, "1 of 2 values.*'many' in line 3"),
     ("a.csv", "r,c,v\na,x,1\nb,x,inf\n", {"value": "v"}, "'inf' in line 3"),

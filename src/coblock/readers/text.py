@@ -57,7 +57,7 @@ class Layout:
 def read_text(path: Path, columns: Columns, layout: Layout, *, lenient: bool = False) -> Pairs:
     """Read the edges of a text file; ``lenient`` forgets chosen columns that it does not have."""
     source: Any = path if _is_utf8(layout.encoding) else _decoded(path, layout.encoding)
-    lines = _first_lines(source, path, layout)
+    lines, blank = _first_lines(source, path, layout)
     delimiter = _delimiter(lines, layout)
     records = _records(lines, delimiter)
     named = [name for name in (columns.row, columns.column, columns.value) if name is not None]
@@ -66,7 +66,7 @@ def read_text(path: Path, columns: Columns, layout: Layout, *, lenient: bool = F
     header = layout.header
     if header is None:
         header = _has_header(records, named, layout.assume_header)
-    table = _Table(path, source, delimiter, header, layout)
+    table = _Table(path, source, delimiter, header, layout, blank)
     try:
         with refusing(str(path)):
             lazy = table.scan(width=len(records[0]))
@@ -89,6 +89,7 @@ class _Table:
     delimiter: str
     header: bool
     layout: Layout
+    blank: int  # lines before the first that is not
 
     def scan(self, width: int) -> "pl.LazyFrame":
         if self.delimiter == WHITESPACE:
@@ -98,6 +99,7 @@ class _Table:
             separator=self.delimiter,
             has_header=self.header,
             comment_prefix=self.layout.comment,
+            skip_lines=0 if self.layout.comment else self.blank,  # polars counts comments as lines
             with_column_names=None if self.header else _numbered,
         )
 
@@ -124,9 +126,9 @@ class _Table:
             return edge_number(position)
         try:
             reader = csv.reader(self._plain_lines(), delimiter=self.delimiter)
-            for number, _ in enumerate(reader, start=-int(self.header)):
+            for number, _ in enumerate(reader, start=-int(self.header) - self.blank):
                 if number == position:
-                    return f"line {reader.line_num:,}"
+                    return self._line(reader.line_num)
         except (csv.Error, UnicodeError, ReadError):
             pass  # the edge has a number all the same
         return edge_number(position)
@@ -152,10 +154,13 @@ class _Table:
             width = len(next(reader))
             for fields in reader:
                 if len(fields) > width:
-                    return f"line {reader.line_num:,}"
+                    return self._line(reader.line_num)
         except (csv.Error, UnicodeError, ReadError, StopIteration):
             pass  # the sentence holds without the number
         return "a line"
+
+    def _line(self, number: int) -> str:
+        return f"line {number:,}" + ("" if self.layout.comment is None else " without comments")
 
     def _plain_lines(self) -> Iterator[str]:
         data = self.source if isinstance(self.source, bytes) else _decompressed(self.path)
@@ -244,16 +249,17 @@ def _refuse_other_encodings(path: Path, cause: ReadError) -> None:
             raise ReadError(msg) from cause
 
 
-def _first_lines(source: Any, path: Path, layout: Layout) -> list[str]:
+def _first_lines(source: Any, path: Path, layout: Layout) -> tuple[list[str], int]:
+    """Return the first lines that are not blank, and how many blank ones come before them."""
     with refusing(f"{path} cannot be read as text"):
         options = _raw(layout.comment) | {"truncate_ragged_lines": True, "encoding": "utf8-lossy"}
         table = _scan(_beginning(source), n_rows=_SAMPLE, **options)
-        lines = table.collect()["1"].drop_nulls().to_list()
-    lines = [line.removeprefix("\ufeff") for line in lines if line.strip()]
+        found = table.collect()["1"].fill_null("").to_list()
+    lines = [line.removeprefix("\ufeff") for line in found if line.strip()]
     if not lines:
         msg = f"{path} holds no edges, only blank lines or comments."
         raise ReadError(msg)
-    return lines
+    return lines, [bool(line.strip()) for line in found].index(True)
 
 
 def _beginning(source: Any) -> Any:
