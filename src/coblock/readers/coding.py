@@ -1,6 +1,8 @@
 """From names to numbers, and from pairs of numbers to compressed rows."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -17,7 +19,7 @@ States: TypeAlias = NDArray[np.int8]
 
 UNSEEN, ABSENT, LINK = 0, 1, 2  # of a pair given more than once, the largest counts
 _SEEDS = (0, 1)
-_SMALLEST, _BATCH = 1 << 12, 1 << 16  # slots of the table, names hashed at a time
+_SMALLEST, _BATCH, _AHEAD = 1 << 12, 1 << 16, 4  # slots, names hashed at a time, batches
 _UPPER, _LOWER = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
 
 
@@ -33,12 +35,28 @@ def number_names(pieces: Sequence["pl.Series"]) -> tuple[list[Indices], tuple[st
     sizes = [len(piece) for piece in pieces]
     codes, first = np.empty(sum(sizes), np.int32), np.empty(sum(sizes), np.int64)
     table, known, done = np.zeros((_SMALLEST, 2), np.uint64), 0, 0
-    for batch in _batches(pieces):
-        low, high = (batch.hash(seed).to_numpy() for seed in _SEEDS)
+    for low, high in _hashes(pieces):
         table, known = _number_hashes(low, high, table, known, done, codes, first)
-        done += len(batch)
+        done += low.size
     names = pl.concat(pieces).gather(first[:known]).to_list()
     return np.split(codes, np.cumsum(sizes)[:-1]), tuple(names)
+
+
+def _hashes(pieces: Sequence["pl.Series"]) -> Iterator[tuple[Hashes, Hashes]]:
+    """Hash batch after batch in a thread of its own, a few batches ahead."""
+    with ThreadPoolExecutor(1) as ahead:
+        waiting: deque[Future[tuple[Hashes, Hashes]]] = deque()
+        for batch in _batches(pieces):
+            waiting.append(ahead.submit(_hash, batch))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _hash(names: "pl.Series") -> tuple[Hashes, Hashes]:
+    low, high = (names.hash(seed).to_numpy() for seed in _SEEDS)
+    return low, high
 
 
 def _batches(pieces: Sequence["pl.Series"]) -> Iterator["pl.Series"]:
