@@ -101,7 +101,10 @@ def collect_pairs(
     _refuse_missing_names(frame, chosen, source, where)
     frame, where, notes = _without_blank_lines(frame, where)
     if frame.is_empty():
-        msg = f"{source} holds no edges, only {'a header' if notes == () else 'blank lines'}."
+        has_lines = where is not edge_number
+        msg = f"{source} holds no edges, only names of columns{' or blank lines' * has_lines}." + (
+            " If its one line is an edge, say header=False." if has_lines else ""
+        )
         raise ReadError(msg)
     used = {chosen.row, chosen.column, chosen.value}
     unused = [name for name in lazy.collect_schema().names() if name not in used]
