@@ -17,7 +17,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(KERNELS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # one pip at a time in the environment
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format clean
+.PHONY: help demo test fuzz lint format clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1  \t/p' Makefile
@@ -27,6 +27,10 @@ demo: $(VENV)/core.stamp  ## find the blocks in the votes of a US Senate
 
 test: lint  ## lint, then run every test
 	$(RUN) -m pytest -n 2 --dist loadfile
+
+INPUTS := 100000
+fuzz: $(VENV)/dev.stamp  ## read damaged files: 100,000 of them, or INPUTS=n
+	$(RUN) fuzz/run.py --inputs $(INPUTS)
 
 lint: $(VENV)/dev.stamp  ## style, types and layers
 	$(RUN) -m ruff check .

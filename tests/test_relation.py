@@ -729,3 +729,19 @@ def test_masked_cells_are_unseen():
     assert (relation.n_links, relation.n_unseen) == (2, 3)
     model = IRM(max_iter=2, tol=0, random_state=0).fit(X)
     assert model.block_cells_.sum() == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_patterns_make_the_same_relation(kind):
+    rng = np.random.default_rng(0)
+    values = rng.choice([0.0, 1.0, NAN], size=(7, 7), p=[0.6, 0.3, 0.1])
+    np.fill_diagonal(values, 0.0)
+    values = np.triu(values) if kind == "undirected" else values
+    built = Relation.build(values, kind=kind)
+    links, unseen = (sparse.csr_array(np.asarray(x)) for x in (values == 1, np.isnan(values)))
+    taken = Relation.from_patterns(links, unseen, kind=kind)
+    for left, right in zip(links_and_unseen(built), links_and_unseen(taken), strict=True):
+        assert_array_equal(left, right)
+    assert_array_equal(built.self_link, taken.self_link)
+    assert taken.self_link.dtype == taken.self_seen.dtype == np.float64
+    assert (built.n_links, built.n_unseen) == (taken.n_links, taken.n_unseen)

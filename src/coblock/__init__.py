@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coblock.estimator import IRM
     from coblock.loading import load
+    from coblock.readers import read
     from coblock.relation import Relation
 
 __version__ = "0.1.0"
-__all__ = ["IRM", "Relation", "__version__", "load"]
+__all__ = ["IRM", "Relation", "__version__", "load", "read"]
 
 _HOMES = {
     "IRM": "coblock.estimator",
     "Relation": "coblock.relation",
     "load": "coblock.loading",
+    "read": "coblock.readers",
 }
 
 

@@ -102,6 +102,37 @@ class Relation:
         return cls._one_domain(kind, links, hidden, self_links, names)
 
     @classmethod
+    def from_patterns(
+        cls,
+        links: sparse.csr_array,
+        unseen: sparse.csr_array,
+        *,
+        kind: str = "bipartite",
+        row_names: tuple[str, ...] | None = None,
+        column_names: tuple[str, ...] | None = None,
+    ) -> "Relation":
+        """Take patterns that are known to be in order, without the copies of :meth:`build`.
+
+        Parameters
+        ----------
+        links, unseen : csr_array
+            Ones at the links and at the unseen cells: indices sorted, nothing twice, no cell in
+            both. In an undirected relation either of the two cells of a pair may be given.
+        kind : {"bipartite", "directed", "undirected"}
+            The diagonal of directed and undirected relations is unseen.
+        row_names, column_names : tuple of str, optional
+            Names of the objects.
+        """
+        checks.check_shape(links.shape, kind)
+        names = (
+            checks.check_names(row_names, links.shape[0], "row"),
+            checks.check_names(column_names, links.shape[1], "column"),
+        )
+        if kind == "bipartite":
+            return cls._two_domains(links, unseen, names)
+        return cls._one_domain(kind, links, unseen, False, names)
+
+    @classmethod
     def _two_domains(
         cls, links: sparse.csr_array, unseen: sparse.csr_array, names: Any
     ) -> "Relation":
@@ -118,7 +149,8 @@ class Relation:
         self_links: bool,
         names: Any,
     ) -> "Relation":
-        self_link, self_seen = links.diagonal(), 1.0 - unseen.diagonal()
+        self_link = links.diagonal().astype(np.float64)
+        self_seen = 1.0 - unseen.diagonal()
         if not (self_links and kind == "directed"):
             _warn_of_self_links(int(self_link.sum()), kind)
             self_link, self_seen = np.zeros_like(self_link), np.zeros_like(self_seen)
@@ -279,9 +311,9 @@ def _place(links: Any, unseen: Any) -> Place:
     unseen.sort_indices()
     return Place(
         links.indptr.astype(np.int64),
-        links.indices.astype(np.int32),
+        links.indices.astype(np.int32, copy=False),
         unseen.indptr.astype(np.int64),
-        unseen.indices.astype(np.int32),
+        unseen.indices.astype(np.int32, copy=False),
     )
 
 

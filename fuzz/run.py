@@ -1,0 +1,118 @@
+"""Feed damaged and random input to what reads files, and see that it answers as documented.
+
+    python fuzz/run.py --target readers --inputs 100000 [--seed 0]
+
+A target gives valid files to begin with and a function that reads one. Every input is a mutation
+of a valid file, or random bytes. The function must return or raise one of the target's documented
+errors, within the time limit; anything else is a finding: it is told, its input is kept, and the
+exit code is 1.
+"""
+
+import argparse
+import contextlib
+import faulthandler
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mutation import Mutator
+from targets import TARGETS, Target
+
+SECONDS = 20  # of one input: a hang, not a slow machine
+MOST_FINDINGS = 20
+
+
+class TooSlowError(BaseException):
+    """Not an Exception: nothing on the way may catch it."""
+
+
+def run(target: Target, inputs: int, seed: int, keep: Path) -> list[str]:
+    """Return the findings, one sentence each.
+
+    Each input is written to the folder ``keep / "last"`` before it is read, so that the one that
+    ends the whole process is found there.
+    """
+    findings: list[str] = []
+    counts: Counter[str] = Counter()
+    random_numbers = random.Random(seed)
+    mutator = Mutator([sample.content for sample in target.samples], random_numbers)
+    folder = keep / "last"
+    folder.mkdir(parents=True, exist_ok=True)
+    with time_limit():
+        for number in range(inputs):
+            sample = random_numbers.choice(target.samples)
+            content = mutator.mutate(sample.content)
+            path = folder / sample.name
+            path.write_bytes(content)
+            outcome = answer(target, path, random_numbers)
+            counts[outcome.split(":")[0]] += 1
+            if outcome not in {"read", "refused"}:
+                findings.append(f"input {number} ({sample.name}): {outcome}")
+                (keep / f"{number}-{sample.name}").write_bytes(content)
+                if len(findings) >= MOST_FINDINGS:
+                    break
+    print(f"{target.name}: {sum(counts.values()):,} inputs, {dict(counts)}")
+    return findings
+
+
+def answer(target: Target, path: Path, random_numbers: random.Random) -> str:
+    """Return ``"read"``, ``"refused"``, or what is wrong with the answer."""
+    signal.alarm(SECONDS)
+    try:
+        target.read(path, random_numbers)
+    except target.errors as error:
+        return "refused" if str(error).strip() else f"silent: {type(error).__name__}"
+    except TooSlowError:
+        return f"hangs: no answer in {SECONDS} s"
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    finally:
+        signal.alarm(0)
+    return "read"
+
+
+@contextlib.contextmanager
+def time_limit() -> Iterator[None]:
+    """Let the alarm raise an error that no input can swallow."""
+
+    def stop(*_: object) -> None:
+        raise TooSlowError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def main() -> int:
+    """Run the chosen target, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", choices=sorted(TARGETS), help="default: all, one by one")
+    parser.add_argument("--inputs", type=int, default=100_000, help="of each target")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    faulthandler.enable()
+    os.environ["RUST_BACKTRACE"] = "0"
+    keep = Path(__file__).parent / "found"
+    findings = []
+    for name in [chosen.target] if chosen.target else sorted(TARGETS):
+        begin = time.monotonic()
+        findings += run(TARGETS[name](), chosen.inputs, chosen.seed, keep)
+        print(f"{name}: {time.monotonic() - begin:.0f} s")
+    for finding in findings:
+        print(finding)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

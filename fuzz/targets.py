@@ -1,0 +1,117 @@
+"""What is fuzzed. A new target is a function that returns a Target, and a line in TARGETS."""
+
+import gzip
+import io
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scipy import sparse
+from scipy.io import mmwrite
+
+from coblock.readers import ReadError, read
+
+KINDS = ("bipartite", "directed", "undirected")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A valid file: a name, whose ending may matter, and its content."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that reads files.
+
+    Attributes
+    ----------
+    name : str
+        As on the command line.
+    samples : list of Sample
+        Valid files, one at least of every kind.
+    read : callable
+        Reads a file; takes further choices from the random numbers.
+    errors : tuple of type
+        What it may raise.
+    """
+
+    name: str
+    samples: list[Sample]
+    read: Callable[[Path, random.Random], object]
+    errors: tuple[type[Exception], ...]
+
+
+def readers() -> Target:
+    """Return the readers of relations."""
+    return Target("readers", _relations(), _read_relation, (ReadError,))
+
+
+def _read_relation(path: Path, random_numbers: random.Random) -> object:
+    choices: dict[str, object] = {"relation": random_numbers.choice(KINDS)}
+    for name, options in {
+        "value": ("value", "3", "weight"),
+        "row": ("row", "2"),
+        "delimiter": (";", "whitespace", "é"),
+        "header": (True, False),
+        "encoding": ("latin-1", "utf-16", "nothing"),
+        "binarize": (None, 1.5),
+    }.items():
+        if random_numbers.random() < 0.08:
+            choices[name] = random_numbers.choice(options)
+    return read(path, **choices)
+
+
+def _relations() -> list[Sample]:
+    import networkx
+    import polars as pl
+
+    table = pl.DataFrame(
+        {
+            "row": ["ann", "bob", "cyd, d.", 'e "f"', "g\nh", "ünal 😀", "ann"],
+            "column": ["tea", "tea", "milk", "<b>", "tea", "7", "tea"],
+            "value": [1.0, 0.0, 2.5, None, 3.0, 1.0, 1.0],
+        }
+    )
+    csv = table.write_csv().encode()
+    matrix = sparse.random_array((6, 6), density=0.3, rng=0, format="csr")
+    market, npz = io.BytesIO(), io.BytesIO()
+    mmwrite(market, matrix, precision=3)
+    sparse.save_npz(npz, matrix, compressed=False)
+    graph = networkx.path_graph(["a", "b", "c", "d"])
+    networkx.set_node_attributes(
+        graph, {node: "abcd".index(node) % 2 for node in graph}, "bipartite"
+    )
+    networkx.set_edge_attributes(graph, 1.5, "weight")
+    graphml = io.BytesIO()
+    networkx.write_graphml(graph, graphml)
+    return [
+        Sample("a.csv", csv),
+        Sample("a.tsv", table.write_csv(separator="\t").encode()),
+        Sample("b.csv", b"1;2;yes\n1;3;no\n2;3;\n4;2;yes\n"),
+        Sample("c.csv.gz", gzip.compress(csv, mtime=0)),
+        Sample("d.csv.zst", _written(table.write_csv, compression="zstd")),
+        Sample("a.txt", b"# Nodes: 4 Edges: 3\n# From\tTo\n0\t1\n0\t2\n3\t1\n"),
+        Sample("b.txt", b"0  1 1.5\n0   2 2\n3 1   0\n"),
+        Sample("a.parquet", _written(table.write_parquet)),
+        Sample("a.arrow", _written(table.write_ipc)),
+        Sample("b.arrow", _written(table.write_ipc_stream)),
+        Sample("a.mtx", market.getvalue()),
+        Sample("b.mtx", b"%%MatrixMarket matrix array real general\n2 2\n1\n0\n0\n2\n"),
+        Sample("c.mtx", b"%%MatrixMarket matrix coordinate pattern symmetric\n3 3 2\n2 1\n3 1\n"),
+        Sample("a.npz", npz.getvalue()),
+        Sample("a.graphml", graphml.getvalue()),
+        Sample("a.gml", "\n".join(networkx.generate_gml(graph)).encode()),
+    ]
+
+
+def _written(write: Callable[..., object], **options: object) -> bytes:
+    buffer = io.BytesIO()
+    write(buffer, **options)
+    return buffer.getvalue()
+
+
+TARGETS: dict[str, Callable[[], Target]] = {"readers": readers}
