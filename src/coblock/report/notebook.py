@@ -40,6 +40,6 @@ def notebook_view(result: Result) -> str:
 
 
 def _cell(k: int, l: int, p: float, largest: float, unit: int) -> Cell:
-    share = p / largest
+    colour = blend(LIGHT, p / largest)
     tip = f"{k} × {l}: {percent(p)}"
-    return Cell(f"{unit * p:.0f}", tip, css_colour(blend(LIGHT, share)), ink_on(share))
+    return Cell(f"{unit * p:.0f}", tip, css_colour(colour), ink_on(colour))

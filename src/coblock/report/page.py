@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
@@ -23,6 +23,7 @@ from coblock.report.palette import LIGHT, UNSEEN, css_colour, shade_css
 from coblock.report.picture import Picture, before_and_after, pixels
 from coblock.result import Result
 
+LONGEST_TITLE = 200
 SEEDS = ("random_state", "seed")
 NARROWEST_PICTURE, WIDEST_PICTURE = 0.8, 1.6  # width over height
 
@@ -47,6 +48,7 @@ def write_report(
     title : str, optional
         Head line of the page. Default: the size of the relation.
     """
+    _check_place(Path(path))
     _write_whole(Path(path), render(result, settings=settings, title=title))
 
 
@@ -64,7 +66,7 @@ def render(result: Result, *, settings: Mapping[str, object], title: str | None 
         environment()
         .get_template("report.html.j2")
         .render(
-            title=title or _default_title(domains),
+            title=words.cut(title or _default_title(domains), LONGEST_TITLE),
             policy=_policy(style, script),
             style=Markup(style),
             script=Markup(script),
@@ -172,16 +174,25 @@ def _json(data: Any) -> Markup:
     return Markup(text)
 
 
+def _check_place(path: Path) -> None:
+    """Refuse, before any work is done, a place that cannot be written to."""
+    if path.is_dir():
+        msg = f"{path} is a folder, not a file. Name a file in it, such as {path / 'report.html'}."
+        raise IsADirectoryError(msg)
+    if not path.parent.is_dir():
+        msg = f"The folder {path.parent} for the report does not exist. Make it, or choose another."
+        raise FileNotFoundError(msg)
+
+
 def _write_whole(path: Path, text: str) -> None:
     """Write to a temporary file in the same folder, then put it in place."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n", errors="replace") as file:
+        with temporary.open("x", encoding="utf-8", newline="\n", errors="replace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

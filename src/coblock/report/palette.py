@@ -20,8 +20,8 @@ DARK: tuple[Colour, ...] = (  # on a dark screen: from dark to pale
 )
 UNSEEN: Colour = (224, 214, 196)
 STEPS = 21  # shades of the block map
-DARK_INK, PALE_INK = "#16202c", "#ffffff"
-SWITCH = 0.52  # shade from which the other ink is easier to read
+DARK_INK, PALE_INK = "#020406", "#ffffff"
+SWITCH = 0.18  # luminance at which both inks can be read equally well
 
 
 def blend(stops: Sequence[Colour], share: float) -> Colour:
@@ -38,30 +38,37 @@ def css_colour(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
-def ink_on(share: float) -> str:
-    """Return the colour of letters that can be read on this shade of paper."""
-    return PALE_INK if share > SWITCH else DARK_INK
+def ink_on(colour: Colour) -> str:
+    """Return the colour of the letters that are easier to read on this one."""
+    return PALE_INK if luminance(colour) < SWITCH else DARK_INK
+
+
+def luminance(colour: Colour) -> float:
+    """Return the relative luminance, from 0 to 1, as the W3C defines it for contrast."""
+    red, green, blue = (
+        part / 3294.6 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def shade_css() -> str:
     """Return the style of the block map's shades, for paper and for dark screens."""
-    shares = [step / (STEPS - 1) for step in range(STEPS)]
     rules = [
         f".s{step}{{fill:var(--s{step})}}.t{step}{{fill:var(--t{step})}}" for step in range(STEPS)
     ]
-    light = _variables(LIGHT, [ink_on(share) for share in shares])
-    dark = _variables(DARK, [ink_on(1.0 - share) for share in shares])
     return "\n".join(
         [
-            f":root{{{light}}}",
-            f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}",
+            f":root{{{_variables(LIGHT)}}}",
+            f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(DARK)}}}}}",
             *rules,
         ]
     )
 
 
-def _variables(stops: Sequence[Colour], inks: Sequence[str]) -> str:
+def _variables(stops: Sequence[Colour]) -> str:
+    """Return the shades and the inks on them as variables of the style sheet."""
+    colours = [blend(stops, step / (STEPS - 1)) for step in range(STEPS)]
     return "".join(
-        f"--s{step}:{css_colour(blend(stops, step / (STEPS - 1)))};--t{step}:{ink};"
-        for step, ink in enumerate(inks)
+        f"--s{step}:{css_colour(colour)};--t{step}:{ink_on(colour)};"
+        for step, colour in enumerate(colours)
     )

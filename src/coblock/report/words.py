@@ -39,8 +39,10 @@ def cut(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def shown_name(names: Sequence[str] | None, i: int) -> str:
-    """Return the name of an object, or its number."""
-    return str(i) if names is None else cut(names[i])
+    """Return the name of an object, or its number; a blank name is told by its number."""
+    if names is None:
+        return str(i)
+    return cut(names[i]) if names[i].strip() else f"(blank, number {i})"
 
 
 def setting(value: object) -> str:
