@@ -18,7 +18,7 @@ DARK: tuple[Colour, ...] = (  # on a dark screen: from dark to pale
     (112, 171, 219),
     (222, 238, 251),
 )
-UNSEEN: Colour = (224, 214, 196)
+UNSEEN: Colour = (205, 182, 140)
 STEPS = 21  # shades of the block map
 DARK_INK, PALE_INK = "#020406", "#ffffff"
 SWITCH = 0.18  # luminance at which both inks can be read equally well

@@ -52,8 +52,8 @@
   // The block map
 
   const map = byId("map");
-  const cellWidth = clamp(Math.floor(760 / columns), 5, 54);
-  const cellHeight = clamp(Math.floor(480 / rows), 5, 32);
+  const cellWidth = clamp(Math.floor(760 / columns), 5, 68);
+  const cellHeight = clamp(Math.floor(480 / rows), 5, 42);
   const readable = cellWidth >= 25 && cellHeight >= 15;
   const left = 74;
   const top = 24;
