@@ -73,24 +73,20 @@ def one_domain_result(kind: str, names=None, **options) -> Result:
     return result_of(relation, labels, **options)
 
 
-def large_result(
-    links: int, shape: tuple[int, int], clusters: tuple[int, int], names: bool = True
-) -> Result:
-    """A sparse relation with so many links, planted in blocks; all sizes as they come."""
+def large_result(links_per_row: int, shape: tuple[int, int], clusters: tuple[int, int]) -> Result:
+    """A sparse relation with equally many links in every row, near those of its cluster.
+
+    Names are random, so that they can hardly be packed.
+    """
     rng = np.random.default_rng(0)
-    labels = [rng.integers(0, K, size) for size, K in zip(shape, clusters, strict=True)]
-    for label, K in zip(labels, clusters, strict=True):
-        label[:K] = np.arange(K)
-    keep = rng.random(clusters) < 0.2
-    rows, columns = (rng.integers(0, size, 8 * links) for size in shape)
-    inside = keep[labels[0][rows], labels[1][columns]] | (rng.random(rows.size) < 0.02)
-    cells = np.unique(rows[inside].astype(np.int64) * shape[1] + columns[inside])
-    cells = rng.choice(cells, links, replace=False)
-    X = sparse.csr_array((np.ones(links), (cells // shape[1], cells % shape[1])), shape=shape)
-    made = [rng.bytes(8).hex() for _ in range(sum(shape))] if names else None
-    relation = Relation.build(
-        X,
-        row_names=made[: shape[0]] if made else None,
-        column_names=made[shape[0] :] if made else None,
-    )
+    rows, columns = shape
+    labels = [rng.permutation(np.arange(n) % K) for n, K in zip(shape, clusters, strict=True)]
+    first = labels[0] * (columns // clusters[0]) + rng.integers(0, columns // 9, rows)
+    near = (first[:, None] + 3 * np.arange(links_per_row)) % columns
+    column = np.argsort(labels[1], kind="stable")[near]
+    start = np.arange(rows + 1) * links_per_row
+    X = sparse.csr_array((np.ones(column.size), column.ravel(), start), shape=shape)
+    text = rng.bytes(8 * (rows + columns)).hex()
+    names = [text[i : i + 16] for i in range(0, len(text), 16)]
+    relation = Relation.build(X, row_names=names[:rows], column_names=names[rows:])
     return result_of(relation, *labels)

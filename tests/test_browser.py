@@ -276,7 +276,7 @@ def test_one_domain_works(visit, tmp_path, kind):
 
 def test_a_large_relation_with_many_clusters_works(visit, tmp_path):
     path = tmp_path / "large.html"
-    write_report(large_result(30_000, (3_000, 2_000), (150, 130)), path, settings={})
+    write_report(large_result(10, (3_000, 2_000), (150, 130)), path, settings={})
     opened = visit(path)
     assert opened.page.locator("#map rect").count() == 120 * 120 + 1
     assert opened.text("#map-note") == "The map shows the largest 120 × 120 of 150 × 130 clusters."
@@ -284,3 +284,15 @@ def test_a_large_relation_with_many_clusters_works(visit, tmp_path):
     opened.page.keyboard.press("End")
     opened.page.keyboard.press("PageDown")
     assert "row cluster 119 × column cluster 119" in opened.text("#readout")
+
+
+def test_a_name_in_a_cluster_without_a_card_is_found(visit, tmp_path):
+    path = tmp_path / "large.html"
+    result = large_result(5, (600, 400), (150, 130))
+    write_report(result, path, settings={})
+    opened = visit(path)
+    opened.page.fill("#search", result.relation.row_names[int((result.labels[0] == 149).argmax())])
+    opened.page.wait_for_selector("#matches li")
+    opened.page.keyboard.press("Enter")
+    assert "is in row cluster 149, certainty 90%." in opened.text("#answer")
+    assert opened.page.locator("#answer a").count() == 0

@@ -9,10 +9,23 @@ import numpy as np
 from coblock.inference.report import Sweep
 from coblock.kernels import Floats
 
-WIDTH, HEIGHT = 360, 210
-LEFT, RIGHT, TOP, BOTTOM = 62, 352, 14, 178  # the frame within
 MOST_POINTS = 400
-TICKS = 4
+TICKS = 4  # about so many numbers at an axis
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The size of a chart and where its frame stands within."""
+
+    width: int = 360
+    height: int = 210
+    left: int = 62
+    right: int = 352
+    top: int = 14
+    bottom: int = 178
+
+
+FRAME = Frame()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +56,56 @@ class Chart:
     y_ticks: list[Tick]
     sweeps: list[int]
     values: list[list[float | None]]
-    threshold: float | None = None  # where on the page the horizontal line of the tolerance is
+    threshold: float | None  # where the horizontal line of the tolerance stands
 
 
-def charts(trace: Sequence[Sweep], tol: float | None) -> list[Chart]:
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Takes values to places of the chart."""
+
+    low: float
+    high: float
+    begin: int
+    end: int
+    whole: bool = True  # ticks at whole numbers only
+    logarithmic: bool = False
+
+    @classmethod
+    def around(cls, values: Floats, begin: int, end: int, **options: bool) -> "Scale":
+        """Return a scale that all finite values fit on; its ends always differ."""
+        finite = values[np.isfinite(values)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        return cls(low, high, begin, end, **options)
+
+    def __call__(self, value: float) -> float:
+        """Return where on the chart a value stands."""
+        return self.begin + (value - self.low) / (self.high - self.low) * (self.end - self.begin)
+
+    def ticks(self) -> list[Tick]:
+        """Return a few round numbers between the ends."""
+        rough = (self.high - self.low) / TICKS
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= rough * 0.999)
+        if self.whole:
+            step = max(1.0, math.ceil(step))
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        places = [i * step for i in range(first, last + 1)]
+        return [Tick(round(self(place), 1), self._text(place)) for place in places]
+
+    def _text(self, value: float) -> str:
+        if self.logarithmic:
+            return f"{10.0**value:g}" if abs(value) <= 3 else f"1e{value:.0f}"
+        return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.3g}"
+
+
+def draw(trace: Sequence[Sweep], tol: float | None) -> list[Chart]:
     """Return bound, change and numbers of clusters by sweep; none for an empty trace."""
     shown = _thinned(trace)
     if not shown:
         return []
-    one_count = all(sweep.row_clusters == sweep.column_clusters for sweep in trace)
-    clusters = {"rows": [float(sweep.row_clusters) for sweep in shown]}
-    if not one_count:
-        clusters["columns"] = [float(sweep.column_clusters) for sweep in shown]
-    change = {"change": [sweep.change for sweep in shown]}
-    return [
-        _chart(
-            "Bound",
-            "Lower bound of the log evidence. It jumps where the search tries other partitions and "
-            "where the final sweeps begin, then levels off.",
-            shown,
-            {"bound": [sweep.bound for sweep in shown]},
-        ),
-        _chart(
-            "Change",
-            "Mean change of a membership in one sweep, on a logarithmic axis."
-            + (" The dashed line is the tolerance." if tol else ""),
-            shown,
-            change,
-            logarithmic=True,
-            tol=tol,
-        ),
-        _chart(
-            "Clusters in use",
-            "" if one_count else "Solid: row clusters. Dashed: column clusters.",
-            shown,
-            clusters,
-        ),
-    ]
+    return [_bound(shown), _change(shown, tol), _clusters(shown)]
 
 
 def _thinned(trace: Sequence[Sweep]) -> list[Sweep]:
@@ -89,86 +115,77 @@ def _thinned(trace: Sequence[Sweep]) -> list[Sweep]:
     return [trace[i] for i in np.linspace(0, len(trace) - 1, MOST_POINTS).astype(int)]
 
 
+def _bound(sweeps: Sequence[Sweep]) -> Chart:
+    note = (
+        "Lower bound of the log evidence. It jumps where the search tries other partitions and "
+        "where the final sweeps begin, then levels off."
+    )
+    series = {"bound": np.array([sweep.bound for sweep in sweeps])}
+    return _chart("Bound", note, sweeps, series, whole=False)
+
+
+def _change(sweeps: Sequence[Sweep], tol: float | None) -> Chart:
+    note = "Mean change of a membership in one sweep, on a logarithmic axis."
+    if tol is not None:
+        note += " The dashed line is the tolerance."
+    series = {"change": np.array([sweep.change for sweep in sweeps])}
+    return _chart("Change", note, sweeps, series, logarithmic=True, tol=tol)
+
+
+def _clusters(sweeps: Sequence[Sweep]) -> Chart:
+    rows = np.array([sweep.row_clusters for sweep in sweeps], dtype=float)
+    columns = np.array([sweep.column_clusters for sweep in sweeps], dtype=float)
+    title = "Clusters in use"
+    if np.array_equal(rows, columns):
+        return _chart(title, "", sweeps, {"clusters": rows})
+    note = "Solid: row clusters. Dashed: column clusters."
+    return _chart(title, note, sweeps, {"rows": rows, "columns": columns})
+
+
 def _chart(
     title: str,
     note: str,
     sweeps: Sequence[Sweep],
-    series: dict[str, list[float]],
+    series: dict[str, Floats],
     *,
+    whole: bool = True,
     logarithmic: bool = False,
     tol: float | None = None,
 ) -> Chart:
-    values = {name: _on_axis(line, logarithmic) for name, line in series.items()}
-    line_at = math.log10(tol) if logarithmic and tol else None
-    every = np.concatenate([*values.values(), [] if line_at is None else [line_at]])
-    low, high = _limits(every[np.isfinite(every)])
-    x_low, x_high = _limits(np.array([sweeps[0].sweep, sweeps[-1].sweep], dtype=float))
-    x = [LEFT + (sweep.sweep - x_low) / (x_high - x_low) * (RIGHT - LEFT) for sweep in sweeps]
-
-    def height(value: float) -> float:
-        return BOTTOM - (value - low) / (high - low) * (BOTTOM - TOP)
-
-    styles = ("first", "second")
+    heights = [_log10(line) if logarithmic else line for line in series.values()]
+    level = None if tol is None else math.log10(tol)
+    every = np.concatenate([*heights, [] if level is None else [level]])
+    x = Scale.around(np.array([s.sweep for s in sweeps], dtype=float), FRAME.left, FRAME.right)
+    y = Scale.around(every, FRAME.bottom, FRAME.top, whole=whole, logarithmic=logarithmic)
+    styles = ("first", "second")[: len(series)]
     return Chart(
         title,
         note,
         [
-            Line(name, _path(x, [height(v) for v in line]), style)
-            for (name, line), style in zip(values.items(), styles, strict=False)
+            Line(
+                name, _path([(x(s.sweep), y(v)) for s, v in zip(sweeps, line, strict=True)]), style
+            )
+            for name, line, style in zip(series, heights, styles, strict=True)
         ],
-        [
-            Tick(round(LEFT + (t - x_low) / (x_high - x_low) * (RIGHT - LEFT), 1), f"{t:,.0f}")
-            for t in _round_numbers(x_low, x_high, whole=True)
-        ],
-        [
-            Tick(round(height(t), 1), _tick_text(t, logarithmic))
-            for t in _round_numbers(low, high, whole=logarithmic or title != "Bound")
-        ],
+        x.ticks(),
+        y.ticks(),
         [sweep.sweep for sweep in sweeps],
-        [[_short(v) for v in line] for line in series.values()],
-        None if line_at is None else round(height(line_at), 1),
+        [[_short(float(value)) for value in line] for line in series.values()],
+        None if level is None else round(y(level), 1),
     )
 
 
-def _on_axis(line: list[float], logarithmic: bool) -> Floats:
-    """Return heights; what has no logarithm is left out."""
-    values = np.array(line, dtype=float)
-    if not logarithmic:
-        return values
+def _log10(values: Floats) -> Floats:
+    """Return logarithms; what has none is left out of the chart."""
     return np.log10(values, out=np.full(values.size, np.nan), where=values > 0)
 
 
-def _limits(values: Floats) -> tuple[float, float]:
-    """Return the ends of an axis, never the same number twice."""
-    if values.size == 0:
-        return 0.0, 1.0
-    low, high = float(values.min()), float(values.max())
-    return (low, high) if high > low else (low - 0.5, low + 0.5)
-
-
-def _round_numbers(low: float, high: float, *, whole: bool) -> list[float]:
-    """Return a few round numbers between the ends of an axis."""
-    rough = (high - low) / TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= rough * 0.999)
-    if whole:
-        step = max(1.0, math.ceil(step))
-    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _tick_text(value: float, logarithmic: bool) -> str:
-    if logarithmic:
-        return f"1e{value:.0f}" if value < -3 or value > 3 else f"{10.0**value:g}"
-    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.3g}"
-
-
-def _path(x: Sequence[float], y: Sequence[float]) -> str:
+def _path(points: Sequence[tuple[float, float]]) -> str:
     """Return the line through all finite points."""
-    points = [(a, b) for a, b in zip(x, y, strict=True) if math.isfinite(b)]
-    if len(points) == 1:
-        a, b = points[0]
-        points.append((a + 0.1, b))  # a dot: round caps show a line of no length
-    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points) if points else ""
+    finite = [point for point in points if math.isfinite(point[1])]
+    if len(finite) == 1:
+        finite *= 2  # round caps show a line of no length as a dot
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in finite) if finite else ""
 
 
 def _short(value: float) -> float | None:

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -58,7 +59,7 @@ def render(result: Result, *, settings: Mapping[str, object], title: str | None 
     style = f"{_asset('report.css')}\n{shade_css()}"
     script = _asset("report.js")
     tol = settings.get("tol")
-    course = charts.charts(result.trace, tol if isinstance(tol, float) and tol > 0 else None)
+    course = charts.draw(result.trace, tol if isinstance(tol, float) and tol > 0 else None)
     names = pack(result)
     came, grouped = before_and_after(result.relation, result.labels)
     domains = sides(result)
@@ -84,7 +85,7 @@ def render(result: Result, *, settings: Mapping[str, object], title: str | None 
             faint_colour=css_colour(LIGHT[1]),
             unseen_colour=css_colour(UNSEEN),
             charts=course,
-            frame=charts,
+            frame=charts.FRAME,
             data=_json({"blocks": block_data(result), "charts": _chart_data(course)}),
             names=names,
             all_names=names.complete(result),
@@ -95,6 +96,7 @@ def render(result: Result, *, settings: Mapping[str, object], title: str | None 
     )
 
 
+@cache
 def environment() -> Environment:
     """Return the templates' environment: everything is escaped, nothing may be undefined."""
     made = Environment(

@@ -126,7 +126,7 @@
 
   const membersOf = (side, cluster) => {
     const members = cardOf(side, cluster)?.querySelector(".members");
-    return members ? members.textContent.trim() : "see the tables";
+    return members ? members.textContent.trim() : "not listed here";
   };
 
   const linkTo = (parent, side, cluster) => {
@@ -145,8 +145,8 @@
     which.append(" × ");
     linkTo(which, sides[1], column);
     element(readout, "p", percent(blocks.probability[at]), "big");
-    const links = `${whole.format(blocks.links[at])} links in ${whole.format(blocks.cells[at])} seen cells`;
-    element(readout, "p", links, "quiet");
+    const [links, seen] = [blocks.links[at], blocks.cells[at]].map((n) => whole.format(n));
+    element(readout, "p", `${links} links in ${seen} seen cells`, "quiet");
     const list = element(readout, "dl");
     [row, column].forEach((cluster, d) => {
       const size = whole.format(blocks.sizes[d][cluster]);
@@ -212,7 +212,8 @@
     });
     if (rows < blocks.sizes[0].length || columns < blocks.sizes[1].length) {
       const note = byId("map-note");
-      note.textContent = `The map shows the largest ${rows} × ${columns} of ${blocks.sizes[0].length} × ${blocks.sizes[1].length} clusters.`;
+      const all = blocks.sizes.map((sizes) => sizes.length).join(" × ");
+      note.textContent = `The map shows the largest ${rows} × ${columns} of ${all} clusters.`;
       note.hidden = false;
     }
   };
@@ -220,7 +221,9 @@
   // Tips beside the pointer
 
   const tip = byId("tip");
-  const hideTip = () => { tip.hidden = true; };
+  const hideTip = () => {
+    tip.hidden = true;
+  };
   const showTip = (event, text) => {
     tip.textContent = text;
     tip.hidden = false;
@@ -250,14 +253,23 @@
     });
   };
 
+  const chartValue = (value) => {
+    if (value === null) return "unknown";
+    return value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : digits.format(value);
+  };
+
   const startCharts = () => {
     document.querySelectorAll(".chart svg").forEach((figure, number) => {
       const { sweeps, names, values } = charts[number];
       const cursor = figure.querySelector(".cursor");
       const [from, to] = [Number(cursor.dataset.left), Number(cursor.dataset.right)];
       const [first, last] = [sweeps[0], sweeps[sweeps.length - 1]];
-      const across = (sweep) => (last > first ? from + ((sweep - first) / (last - first)) * (to - from) : (from + to) / 2);
-      const leave = () => { cursor.style.visibility = "hidden"; hideTip(); };
+      const across = (sweep) =>
+        last > first ? from + ((sweep - first) / (last - first)) * (to - from) : (from + to) / 2;
+      const leave = () => {
+        cursor.style.visibility = "hidden";
+        hideTip();
+      };
       figure.addEventListener("pointerleave", leave);
       figure.addEventListener("pointermove", (event) => {
         const box = figure.getBoundingClientRect();
@@ -269,10 +281,7 @@
         cursor.setAttribute("x1", across(sweeps[near]));
         cursor.setAttribute("x2", across(sweeps[near]));
         cursor.style.visibility = "visible";
-        const lines = names.map((name, i) => {
-          const value = values[i][near];
-          return `${name} ${value === null ? "unknown" : Math.abs(value) < 1e-3 && value !== 0 ? value.toExponential(2) : digits.format(value)}`;
-        });
+        const lines = names.map((name, i) => `${name} ${chartValue(values[i][near])}`);
         showTip(event, `sweep ${sweeps[near]}\n${lines.join("\n")}`);
       });
     });
@@ -296,7 +305,8 @@
       names.forEach((name, i) => {
         while (i >= clusterEnd) clusterEnd += counts[(cluster += 1)];
         while (i >= runEnd) runEnd += certainty[(run += 1)][1];
-        all.push({ name, key: name.toLowerCase(), side: sides[d], cluster, sure: certainty[run][0] });
+        const key = name.toLowerCase();
+        all.push({ name, key, side: sides[d], cluster, sure: certainty[run][0] });
       });
     });
     return all;
@@ -337,7 +347,7 @@
 
     const mark = (next) => {
       active = clamp(next, 0, shown.length - 1);
-      [...list.children].forEach((option, i) => option.setAttribute("aria-selected", String(i === active)));
+      shown.forEach((_, i) => list.children[i].setAttribute("aria-selected", String(i === active)));
       input.setAttribute("aria-activedescendant", `match-${active}`);
       list.children[active].scrollIntoView({ block: "nearest" });
     };
@@ -358,7 +368,10 @@
       option.setAttribute("role", "option");
       element(option, "bdi", entry.name);
       element(option, "span", `${entry.side} cluster ${entry.cluster}, certainty ${entry.sure}%`);
-      option.addEventListener("pointerdown", (event) => { event.preventDefault(); pick(entry); });
+      option.addEventListener("pointerdown", (event) => {
+        event.preventDefault();
+        pick(entry);
+      });
     };
 
     const update = async () => {
@@ -372,7 +385,8 @@
       if (!typed.trim()) return close();
       const rest = total - found.length;
       if (!total) element(list, "li", "No such name among those that can be searched.", "more");
-      else if (rest) element(list, "li", `${whole.format(rest)} more; type on to narrow the choice.`, "more");
+      const more = `${whole.format(rest)} more; type on to narrow the choice.`;
+      if (rest) element(list, "li", more, "more");
       list.hidden = false;
       input.setAttribute("aria-expanded", "true");
       if (found.length) mark(0);
