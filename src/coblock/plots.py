@@ -54,7 +54,7 @@ def plot_blocks(model: Fitted, ax: "Axes | None" = None) -> "Axes":
         vmin=0.0,
         vmax=float(probability.max()),
         edgecolors="white",
-        linewidth=0.6,
+        linewidth=min(0.6, 12.0 / max(probability.shape)),
     )
     ax.invert_yaxis()
     one_domain = model.relation != "bipartite"
@@ -93,7 +93,7 @@ def plot_trace(model: Fitted, ax: "Axes | None" = None) -> "Axes":
     right.plot(sweeps, bound, color="0.45", linestyle="--", label="bound")
     right.set_ylabel("bound of the log evidence")
     lines = [*ax.get_lines(), *right.get_lines()]
-    ax.legend(handles=lines, frameon=False, loc="center right")
+    ax.legend(handles=lines, frameon=False, loc="upper right")
     return ax
 
 

@@ -181,11 +181,13 @@ def _log10(values: Floats) -> Floats:
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """Return the line through all finite points."""
-    finite = [point for point in points if math.isfinite(point[1])]
-    if len(finite) == 1:
-        finite *= 2  # round caps show a line of no length as a dot
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in finite) if finite else ""
+    """Return the line through the finite points; it is broken where others stand between."""
+    path, inside = [], False
+    for x, y in points:
+        if math.isfinite(y):  # a line begins with a point twice, so that one alone is a dot
+            path.append(f"L{x:.1f} {y:.1f}" if inside else f"M{x:.1f} {y:.1f}h0")
+        inside = math.isfinite(y)
+    return "".join(path)
 
 
 def _short(value: float) -> float | None:

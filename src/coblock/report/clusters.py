@@ -116,7 +116,7 @@ def _ties(result: Result, d: int, k: int) -> list[Ties]:
     if result.relation.kind == "directed":
         return [
             _partners("links to", probability[k], largest),
-            _partners("is linked from", probability[:, k], largest),
+            _partners("linked from", probability[:, k], largest),
         ]
     return [_partners("links to", probability[:, k] if d else probability[k], largest)]
 

@@ -52,11 +52,12 @@
   // The block map
 
   const map = byId("map");
-  const cellWidth = clamp(Math.floor(760 / columns), 5, 68);
-  const cellHeight = clamp(Math.floor(480 / rows), 5, 42);
-  const readable = cellWidth >= 25 && cellHeight >= 15;
   const left = 74;
   const top = 24;
+  const room = Math.min(760, map.parentElement.clientWidth - left - 8);
+  const cellWidth = clamp(Math.floor(room / columns), 6, 68);
+  const cellHeight = clamp(Math.floor(480 / rows), 5, 42);
+  const readable = cellWidth >= 25 && cellHeight >= 15;
   const cells = [];
   const chosen = { row: 0, column: 0, frame: null };
 
