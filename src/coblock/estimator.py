@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,9 @@ from coblock.relation import Relation
 from coblock.result import Result
 from coblock.start import memberships_of
 from coblock.summary import summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class IRM(BiclusterMixin, BaseEstimator):
@@ -279,6 +282,36 @@ class IRM(BiclusterMixin, BaseEstimator):
         """Return a description of all clusters in words."""
         check_is_fitted(self)
         return summarise(self._result)
+
+    def plot_blocks(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the probability of a link in every block; returns matplotlib's axes."""
+        from coblock import plots
+
+        return plots.plot_blocks(self, ax)
+
+    def plot_trace(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw change and bound by sweep; returns matplotlib's axes."""
+        from coblock import plots
+
+        return plots.plot_trace(self, ax)
+
+    def plot_sizes(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw how many members the clusters have; returns matplotlib's axes."""
+        from coblock import plots
+
+        return plots.plot_sizes(self, ax)
+
+    def _repr_html_inner(self) -> str:
+        """Return what notebooks show: the blocks, or scikit-learn's view before a fit."""
+        if not hasattr(self, "_result"):
+            return super()._repr_html_inner()
+        from coblock.report.notebook import notebook_view
+
+        return notebook_view(self._result)
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return bundle | {"text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
 
     @property
     def rows_(self) -> NDArray[np.bool_]:

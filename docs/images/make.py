@@ -1,0 +1,71 @@
+"""Make the README's picture of the report, from the bundled votes of a US Senate.
+
+    python docs/images/make.py
+
+It needs the development environment and Debian's chromium, and takes about a minute.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from coblock import IRM, Relation
+from coblock.datasets import load_senate
+from coblock.report import write_report
+
+PICTURE = Path(__file__).parent / "report.png"
+WIDTH, HEIGHT = 1240, 1790  # of the window: down to the end of the block map
+COLOURS = 64  # of the picture, which keeps it small
+BLOCK = (1, 4)  # row and column cluster that are pointed at
+
+
+def make_report(path: Path) -> None:
+    """Fit the default model to the Senate's votes and write its report."""
+    senate = load_senate()
+    relation = Relation.build(senate.values, row_names=senate.senators, column_names=senate.votes)
+    model = IRM(random_state=0).fit(relation)
+    write_report(
+        model._result,
+        path,
+        settings=model.get_params(),
+        title="Roll calls of the 109th US Senate",
+    )
+
+
+def take_picture(report: Path, picture: Path, chromium: str) -> None:
+    """Open the report, point at a block, and keep what the window shows."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"] if os.geteuid() == 0 else []
+        )
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(report.as_uri())
+        columns = page.evaluate(
+            "JSON.parse(document.querySelector('#data').textContent).blocks.shape[1]"
+        )
+        page.locator("#map rect").nth(BLOCK[0] * columns + BLOCK[1]).hover()
+        page.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
+        page.screenshot(path=picture)
+        browser.close()
+    with Image.open(picture) as taken:
+        taken.convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+
+
+def main() -> None:
+    """Make the picture."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        sys.exit("No chromium to open the report with; on Debian: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.html"
+        make_report(report)
+        take_picture(report, PICTURE, chromium)
+
+
+if __name__ == "__main__":
+    main()

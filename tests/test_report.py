@@ -1,0 +1,466 @@
+"""The report: all is there, all is true, nothing runs that is not ours, and it stays small."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+import zlib
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coblock.relation import Relation
+from coblock.report import names as searchable
+from coblock.report import render, words, write_report
+from coblock.report.citation import BIBTEX
+from coblock.report.clusters import TYPICAL, sides
+from coblock.result import Result
+from coblock.summary import typical_members
+from fabricated import (
+    NASTY,
+    large_result,
+    one_domain_result,
+    result_of,
+    small_result,
+)
+
+ROOT = Path(__file__).parent.parent
+MOST_BYTES = 3_000_000
+SETTINGS = {"inference": "acvb0", "tol": 1e-5, "init": np.zeros(16), "random_state": 7}
+ROWS = [f"buyer {i}" for i in range(16)]
+COLUMNS = [f"thing {j}" for j in range(12)]
+
+
+class Page(HTMLParser):
+    """Tags, attributes and texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: dict[str, list[str]] = {}
+        self.open = "none"
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.open = tag
+
+    def handle_data(self, data):
+        self.text.setdefault(self.open, []).append(data)
+
+    def by_id(self, name: str) -> str:
+        return next(tag for tag, attributes in self.tags if attributes.get("id") == name)
+
+    @property
+    def ids(self) -> list[str]:
+        return [a["id"] for _, a in self.tags if a.get("id")]
+
+
+def element(page: str, name: str) -> str:
+    """The text of the element with this id, which holds no other."""
+    return re.search(rf'id="{name}"[^>]*>([^<]*)<', page)[1]
+
+
+def unpacked(page: str) -> list[dict]:
+    return json.loads(zlib.decompress(base64.b64decode(element(page, "names"))))
+
+
+def visible(page: str) -> str:
+    """What a reader sees, without tags, in one line."""
+    body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render(small_result(ROWS, COLUMNS), settings=SETTINGS, title="Who buys what")
+
+
+# What is there
+
+
+def test_every_part_of_the_report_is_there(page):
+    parsed = Page(page)
+    assert page.startswith("<!doctype html>")
+    parts = {"relation", "blocks", "rows", "columns", "fit", "cite", "search", "map", "readout"}
+    assert parts <= set(parsed.ids)
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert {f"row-{k}" for k in range(3)} | {f"column-{l}" for l in range(2)} <= set(parsed.ids)
+    assert "row-3" not in parsed.ids
+
+
+def test_every_link_within_the_page_leads_somewhere(page):
+    parsed = Page(page)
+    targets = [a["href"] for tag, a in parsed.tags if tag == "a"]
+    assert len(targets) > 10
+    assert {target[1:] for target in targets} <= set(parsed.ids)
+
+
+def test_the_numbers_of_the_relation_are_told(page):
+    text = visible(page)
+    relation = small_result().relation
+    assert "Who buys what" in text
+    assert "16 rows fall into 3 clusters, 12 columns into 2 clusters" in text
+    for what, value in [
+        ("Rows", "16"),
+        ("Columns", "12"),
+        ("Links", f"{relation.n_links}"),
+        ("Unseen cells", "1"),
+        ("Density", words.percent(relation.density)),
+    ]:
+        assert f"{what} {value} " in text
+
+
+def test_cards_have_size_certainty_members_and_partners(page):
+    result = small_result(ROWS, COLUMNS)
+    card = visible(re.search(r'<article[^>]*id="row-0".*?</article>', page, re.DOTALL)[0])
+    members = [ROWS[i] for i in np.flatnonzero(result.labels[0] == 0)]
+    assert "Rows 7 44%" in card
+    assert "Certainty 90%" in card
+    assert sum(name in card for name in members) == 6
+    assert "and 1 more" in card
+    strongest = result.block_probability[0].max()
+    assert re.search(rf"Strongest partners 0 {words.percent(strongest)}", card)
+
+
+@pytest.mark.parametrize("d", [0, 1])
+def test_typical_members_are_those_of_the_summary(d):
+    rng = np.random.default_rng(5)
+    result = small_result(ROWS, COLUMNS)
+    q = result.memberships[d] * rng.random(result.memberships[d].shape)
+    q /= q.sum(axis=1, keepdims=True)
+    memberships = [q if place == d else other for place, other in enumerate(result.memberships)]
+    labels = [other.argmax(axis=1).astype(np.int32) for other in memberships]
+    result = replace(result, memberships=memberships, labels=labels)
+    side = sides(result)[d]
+    for card in side.cards:
+        expected = typical_members(q, labels[d], card.number, (ROWS, COLUMNS)[d], TYPICAL)
+        more = [f"... {card.others:,} more"] if card.others else []
+        assert card.typical + more == expected
+
+
+def test_weakest_partners_are_others_than_the_strongest():
+    labels = [np.arange(2), np.arange(8)]
+    X = np.tril(np.ones((2, 8)))
+    page = render(result_of(Relation.build(X), *labels), settings={})
+    card = re.search(r'<article[^>]*id="row-0".*?</article>', page, re.DOTALL)[0]
+    strong, weak = card.split("Weakest partners")
+    linked = [re.findall(r'href="#column-(\d)"', part) for part in (strong, weak)]
+    assert len(linked[0]) == len(linked[1]) == 3
+    assert not set(linked[0]) & set(linked[1])
+
+
+def test_settings_are_told_with_the_seed_first(page):
+    text = visible(page)
+    assert "Seed 7." in text
+    assert re.search(r"random_state 7 inference acvb0 tol 1e-05 init array of shape 16", text)
+
+
+def test_the_state_of_the_fit_is_told(page):
+    assert "Converged after 12 sweeps." in visible(page)
+    stopped = visible(render(small_result(converged=False), settings={}))
+    assert "Stopped after 12 sweeps, before the memberships came to rest" in stopped
+    assert "Converged" not in stopped
+
+
+def test_a_result_without_sweeps_has_a_page():
+    page = render(small_result(sweeps=0), settings={})
+    assert "No sweeps were recorded" in page
+    assert 'class="chart"' not in page
+
+
+def test_the_citation_agrees_with_the_repository():
+    cff = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    for what in ("title", "journal"):
+        cited = re.search(rf'{what}: "(Averaged[^"]*|Journal[^"]*)"', cff)[1]
+        assert f"{{{{{cited}}}}}" in BIBTEX
+    for name in re.findall(r"family-names: (\w+)\n\s+given-names: (\w+)", cff):
+        assert ", ".join(name) in BIBTEX
+    for what in ("volume", "year"):
+        assert re.search(rf"{what}: (\d+)", cff)[1] in re.search(rf"{what} .*", BIBTEX)[0]
+    assert re.search(r"license: (\S+)", cff)[1] in BIBTEX
+
+
+def test_block_data_are_the_result(page):
+    result = small_result(ROWS, COLUMNS)
+    blocks = json.loads(element(page, "data"))["blocks"]
+    assert blocks["shape"] == [3, 2]
+    np.testing.assert_allclose(
+        blocks["probability"], result.block_probability.ravel(), rtol=1e-3, atol=0
+    )
+    np.testing.assert_allclose(blocks["links"], result.n.ravel(), atol=0.051)
+    np.testing.assert_allclose(blocks["cells"], (result.n + result.N).ravel(), atol=0.051)
+    assert blocks["sizes"] == [[7, 5, 4], [8, 4]]
+
+
+@pytest.mark.parametrize("kind", ["directed", "undirected"])
+@pytest.mark.parametrize("named", [True, False])
+def test_one_domain_has_one_set_of_cards(kind, named):
+    names = [f"person {i}" for i in range(14)] if named else None
+    page = render(one_domain_result(kind, names), settings=SETTINGS)
+    ids = Page(page).ids
+    assert {"objects", "object-0", "object-2"} <= set(ids)
+    assert not {"rows", "columns", "row-0"} & set(ids)
+    text = visible(page)
+    assert "14 objects fall into 3 clusters" in text
+    assert ("linked from" in text) == (kind == "directed")
+    assert ("person 3" in text) == named
+    assert len(unpacked(page)) == 1
+
+
+def test_without_names_objects_have_numbers():
+    page = render(small_result(), settings=SETTINGS)
+    assert "by its number, counted from 0" in visible(page)
+    rows, columns = unpacked(page)
+    assert sorted(rows["names"], key=int) == [str(i) for i in range(16)]
+    assert sorted(columns["names"], key=int) == [str(j) for j in range(12)]
+
+
+def test_a_relation_of_one_cell_has_a_page():
+    for X in (np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), np.nan)):
+        result = result_of(Relation.build(X), np.zeros(1, int), np.zeros(1, int))
+        text = visible(render(result, settings={}))
+        assert "1 row falls into 1 cluster, 1 column into 1 cluster." in text
+
+
+# Search
+
+
+def test_names_are_packed_with_their_clusters_and_certainty(page):
+    result = small_result(ROWS, COLUMNS)
+    for d, (packed, names) in enumerate(zip(unpacked(page), (ROWS, COLUMNS), strict=True)):
+        cluster = np.repeat(np.arange(len(packed["counts"])), packed["counts"])
+        sure = np.concatenate([[value] * run for value, run in packed["certainty"]])
+        assert sorted(packed["names"]) == sorted(names)
+        at = [names.index(name) for name in packed["names"]]
+        np.testing.assert_array_equal(result.labels[d][at], cluster)
+        own = result.memberships[d][at, cluster]
+        np.testing.assert_allclose(sure, 100 * own, atol=0.5)
+
+
+def test_where_room_is_short_the_surest_of_every_cluster_stay():
+    result = small_result([os.urandom(20).hex() for _ in range(16)], COLUMNS)
+    everything = searchable.pack(result)
+    assert everything.complete(result)
+    some = searchable.pack(result, len(everything.packed) // 2)
+    assert len(some.packed) <= len(everything.packed) // 2
+    assert not some.complete(result)
+    assert 0 < some.most < 8
+    rows, columns = json.loads(zlib.decompress(base64.b64decode(some.packed)))
+    assert rows["counts"] == [min(size, some.most) for size in (7, 5, 4)]
+    assert [len(rows["names"]), len(columns["names"])] == some.kept
+    nothing = searchable.pack(result, 120)
+    assert nothing.kept == [0, 0]
+
+
+# Size
+
+
+@pytest.fixture(scope="module")
+def large():
+    return large_result(10, (100_000, 20_000), (40, 130))
+
+
+@pytest.fixture(scope="module")
+def large_page(large) -> str:
+    return render(large, settings=SETTINGS)
+
+
+def test_a_million_links_stay_below_three_megabytes(large, large_page):
+    page = large_page
+    assert large.relation.n_links == 1_000_000
+    assert len(page.encode()) < MOST_BYTES
+    text = visible(page)
+    assert "30 smaller clusters with" in text
+    assert "have no card here" in text
+    assert re.search(r"knows [\d,]+ of 100,000 rows and [\d,]+ of 20,000 columns", text)
+    assert "each pixel stands for about 139 × 28 cells" in text
+
+
+def test_no_picture_is_drawn_link_by_link(large_page):
+    drawn = re.search(r'<svg id="sorted".*?</svg>', large_page, re.DOTALL)[0]
+    assert drawn.count("<image") == 1
+    assert drawn.count("<line") < 250
+    assert drawn.count("<") < 600
+
+
+def test_the_longest_names_do_not_break_the_bound():
+    rows, columns = np.arange(400) % 120, np.arange(300) % 110
+    names = ["\"'<&>" * 400 + str(i) for i in range(400)]
+    X = np.random.default_rng(0).random((400, 300)) < 0.3
+    relation = Relation.build(X, row_names=names, column_names=names[:300])
+    page = render(
+        result_of(relation, rows, columns), settings={"init": "x" * 10**6}, title="t" * 999
+    )
+    assert len(page.encode()) < MOST_BYTES
+
+
+# The same result, the same page
+
+
+def test_the_same_result_gives_the_same_page(page):
+    again = render(small_result(ROWS, COLUMNS), settings=SETTINGS, title="Who buys what")
+    assert again == page
+    assert render(small_result(ROWS, COLUMNS), settings=SETTINGS, title="Other") != page
+
+
+def test_another_process_gives_the_same_page():
+    """Hash seeds differ between processes."""
+    page = render(small_result(), settings={"b": 1, "a": 2})
+    code = (
+        "import hashlib\n"
+        "from coblock.report import render\n"
+        "from fabricated import small_result\n"
+        "page = render(small_result(), settings={'b': 1, 'a': 2})\n"
+        "print(hashlib.sha256(page.encode()).hexdigest())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": "123",
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests"))),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == hashlib.sha256(page.encode()).hexdigest()
+
+
+# Harm
+
+
+def tags_of(page: str) -> list[tuple[str, tuple[str, ...]]]:
+    return [(tag, tuple(attributes)) for tag, attributes in Page(page).tags]
+
+
+def test_names_make_no_elements_and_no_attributes():
+    harmless = [f"name {i}" for i in range(16)]
+    plain = tags_of(render(small_result(harmless, harmless[:12]), settings={}, title="plain"))
+    nasty = render(small_result(NASTY, NASTY[:12]), settings={}, title=NASTY[0])
+    assert tags_of(nasty) == plain
+    assert not any(name.startswith("on") for _, names in plain for name in names)
+
+
+def test_the_comparison_of_tags_can_fail(page):
+    unescaped = page.replace("<bdi>buyer 1</bdi>", f"<bdi>{NASTY[0]}</bdi>")
+    assert unescaped != page
+    assert tags_of(unescaped) != tags_of(page)
+
+
+def named(names: list[str]) -> Result:
+    """The same result for every example, but for its names."""
+    result = network()
+    relation = replace(result.relation, row_names=tuple(names), column_names=tuple(names))
+    return replace(result, relation=relation)
+
+
+@cache
+def network() -> Result:
+    return one_domain_result("directed")
+
+
+@cache
+def plain_tags() -> list[tuple[str, tuple[str, ...]]]:
+    return tags_of(render(named(["x"] * 14), settings={"a": "b"}, title="t"))
+
+
+@settings(max_examples=30)
+@given(
+    names=st.lists(st.text(max_size=30), min_size=14, max_size=14),
+    value=st.text(max_size=30),
+    title=st.text(min_size=1, max_size=30),
+)
+def test_no_text_makes_elements(names, value, title):
+    page = render(named(names), settings={"a": value}, title=title)
+    assert tags_of(page) == plain_tags()
+    json.loads(element(page, "data"))
+
+
+def test_the_policy_allows_only_what_is_ours(page):
+    parsed = Page(page)
+    policy = next(a["content"] for tag, a in parsed.tags if "http-equiv" in a)
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    script = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    style = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert len(script) == len(style) == 1
+    for text in (*script, *style):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert not any("style" in attributes for _, attributes in parsed.tags)
+
+
+def test_nothing_is_fetched(page):
+    addresses = [
+        value
+        for tag, attributes in Page(page).tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset", "action", "data", "xlink:href")
+    ]
+    assert len(addresses) > 10
+    assert {address[:1] if address[0] == "#" else address[:5] for address in addresses} == {
+        "#",
+        "data:",
+    }
+    assert "url(" not in page
+    assert set(re.findall(r"https?://[^\s\"'<]*", page)) == {"http://www.w3.org/2000/svg"}
+
+
+# The file
+
+
+def test_the_file_is_written_whole(tmp_path, page):
+    path = tmp_path / "report.html"
+    path.write_text("old", encoding="utf-8")
+    write_report(small_result(ROWS, COLUMNS), path, settings=SETTINGS, title="Who buys what")
+    assert path.read_text(encoding="utf-8") == page
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old", encoding="utf-8")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(small_result(), path, settings={})
+    assert path.read_text(encoding="utf-8") == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_half_a_surrogate_pair_in_a_name_can_be_written(tmp_path):
+    path = tmp_path / "report.html"
+    write_report(small_result(["\ud800"] * 16), path, settings={})
+    assert path.read_bytes().decode("utf-8")
+
+
+def test_places_that_cannot_be_written_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        write_report(small_result(), tmp_path / "no" / "report.html", settings={})
+    with pytest.raises(IsADirectoryError, match="is a folder, not a file"):
+        write_report(small_result(), tmp_path, settings={})
+
+
+def test_templates_are_in_the_package(tmp_path):
+    """What hatchling would ship: every file below src/coblock that git does not ignore."""
+    wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path)))
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = set(archive.namelist())
+    for name in ("report.html.j2", "report.css", "report.js", "notebook.html.j2"):
+        assert f"coblock/report/templates/{name}" in shipped
