@@ -163,7 +163,7 @@ def plan(runs: int) -> list[Job]:
 
 
 def _first(runs: int) -> Iterator[Job]:
-    """What must be reached, then K = 20, then the two quantities over sweeps."""
+    """Yield what must be reached, then K = 20, then the two quantities over sweeps."""
     for seed in range(runs):
         for method in ("acvb0", DEFAULT):
             yield from (held_out(relation, method, 20, seed) for relation in LASTFM)
@@ -179,7 +179,7 @@ def _first(runs: int) -> Iterator[Job]:
 
 
 def _timings() -> Iterator[Job]:
-    """Naive against linear sweeps, unseen cells, and the large relations at K = 20."""
+    """Yield naive against linear sweeps, unseen cells, and the large relations at K = 20."""
     for relation in LASTFM:
         yield Job("naive", relation, "both", 20)
     yield from (Job("growth", f"growth{size}", "both", 20) for size in GROWTH)
@@ -189,7 +189,7 @@ def _timings() -> Iterator[Job]:
 
 
 def _second(runs: int) -> Iterator[Job]:
-    """What the paper did not know, and one run of the figures' K."""
+    """Yield what the paper did not know, and one run of the figures' K."""
     for seed in range(runs):
         for comparison in reversed(COMPARISONS.values()):
             for relation in comparison.relations:
@@ -199,7 +199,7 @@ def _second(runs: int) -> Iterator[Job]:
 
 
 def _rest(runs: int) -> Iterator[Job]:
-    """All that is left of the full protocol, the cheap relations first."""
+    """Yield all that is left of the full protocol, the cheap relations first."""
     for K in (60, 40):
         for relation in (*ENRON, *SMALL):
             yield from _all_methods(relation, K, runs)
@@ -233,4 +233,3 @@ def chosen(
         and (methods is None or job.method in methods)
         and (parts is None or job.part in parts)
     ]
-

@@ -114,9 +114,7 @@ class Followed:
         }
 
 
-def follow(
-    relation: Relation, job: Job, limits: Limits, cells: HeldOut | None = None
-) -> Followed:
+def follow(relation: Relation, job: Job, limits: Limits, cells: HeldOut | None = None) -> Followed:
     """Follow the sweeps of a fit until it converges, has no sweeps left or no time.
 
     With ``cells`` their likelihood is computed on the way, off the clock.

@@ -8,6 +8,7 @@ from pathlib import Path
 LOG_LIKELIHOOD = "tab:results_loglk_K{}"
 CPU_TIME = "tab:results_CPUtime_K{}"
 LARGE = "tab:large_data_result"
+SIZES = "tab:datasize"
 RUNS = 20
 
 
@@ -46,6 +47,15 @@ def best(relation: str, K: int) -> tuple[str, Figure] | None:
     source = LOG_LIKELIHOOD.format(K)
     found = {key[2]: one for key, one in figures().items() if key[:2] == (source, relation)}
     return max(found.items(), key=lambda item: item[1].mean) if found else None
+
+
+def size(relation: str) -> tuple[int, int, int] | None:
+    """Return rows, columns and links of a relation of the paper."""
+    found = [figure(SIZES, relation, name, 0) for name in ("rows", "columns", "links")]
+    rows, columns, links = (None if one is None else int(one.mean) for one in found)
+    if rows is None or columns is None or links is None:
+        return None
+    return rows, columns, links
 
 
 def misprinted_bold() -> list[tuple[str, int]]:

@@ -106,7 +106,14 @@ def attempt(job: Job, store: Store, limits: Limits) -> Exception | None:
         _compile_kernels(job)
         began = perf_counter()
         record = PARTS[job.part](job, limits)
-    except (ArithmeticError, AssertionError, LookupError, MemoryError, OSError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AssertionError,
+        LookupError,
+        MemoryError,
+        OSError,
+        ValueError,
+    ) as error:
         return error
     record |= {
         "limit": limits.seconds,

@@ -62,8 +62,6 @@ def _groups(size: int, rng: np.random.Generator) -> list[NDArray[np.int32]]:
     """Part objects into groups of unequal size, none empty."""
     groups = min(GROUPS, size)
     share = rng.dirichlet(np.full(groups, 2.0))
-    label = np.concatenate(
-        [np.arange(groups), rng.choice(groups, size - groups, p=share)]
-    )
+    label = np.concatenate([np.arange(groups), rng.choice(groups, size - groups, p=share)])
     label = rng.permutation(label)
     return [np.flatnonzero(label == k).astype(np.int32) for k in range(groups)]

@@ -55,13 +55,18 @@ class Store:
 
     def put(self, job: Job, record: dict[str, Any]) -> None:
         """Keep a run, whole or not at all."""
-        path = self.path(job)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump({"job": asdict(job), **record}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)
+        write_whole(self.path(job), json.dumps({"job": asdict(job), **record}).encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).chmod(0o644)
+    Path(file.name).replace(path)
 
 
 def commit() -> str:

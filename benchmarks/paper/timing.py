@@ -32,9 +32,7 @@ def time_naive(job: Job, limits: Limits) -> dict[str, Any]:
     priors = run.run.priors
     share = 1.0 if 2.0 * np.prod(X.shape) * job.K**2 <= WHOLE_SWEEP_UP_TO else SHARE
     ordered = [np.ascontiguousarray(by_size(q)) for q in start]
-    dense = Naive(
-        dense_cells(X), ordered, list(priors.alpha), priors.a.flat[0], priors.b.flat[0]
-    )
+    dense = Naive(dense_cells(X), ordered, list(priors.alpha), priors.a.flat[0], priors.b.flat[0])
     seconds = seconds_of_naive(dense, share)
     largest = None
     if share == 1.0:
