@@ -90,6 +90,11 @@ def convergence(evidence: Evidence, method: str) -> Figure | None:
             label = {"bound": "naive VB bound", "leave_one_out": "leave-one-out"}[quantity]
             sweeps = np.arange(1, length + 1)
             axis.errorbar(sweeps, mean, spread, ls=style, lw=1.2, elinewidth=0.5, label=label)
+        low, high = np.percentile(
+            np.concatenate([r["bound"] + r["leave_one_out"] for r in records]), (2, 98)
+        )
+        margin = 0.2 * (high - low)
+        axis.set_ylim(low - margin, high + margin)  # second order can leap out of any frame
         axis.legend(fontsize=8, loc="lower right")
     return figure
 
@@ -97,7 +102,7 @@ def convergence(evidence: Evidence, method: str) -> Figure | None:
 def curve(evidence: Evidence, relation: str, K: int) -> Figure | None:
     """Held-out log likelihood against CPU time, one line per run."""
     found = {name: evidence.records(relation, name, K) for name in METHOD_TITLES}
-    if not any(found.values()):
+    if not any(found[name] for name in PAPER_METHODS):
         return None
     figure, (axis,) = _panels(1, 5.5, 3.6)
     ends = []
@@ -123,9 +128,7 @@ def curve(evidence: Evidence, relation: str, K: int) -> Figure | None:
 def picture_clusters(evidence: Evidence, relation: str) -> int | None:
     """Return the largest K for which one of the paper's methods has left its labels."""
     for K in reversed(CLUSTERS):
-        if any(
-            labelled(evidence, relation, name, K) for name in METHOD_TITLES if name != "default"
-        ):
+        if any(labelled(evidence, relation, name, K) for name in PAPER_METHODS):
             return K
     return None
 
@@ -137,11 +140,11 @@ def labelled(evidence: Evidence, relation: str, method: str, K: int) -> dict[str
 
 
 def blocks(evidence: Evidence, relation: str) -> Figure | None:
-    """Show the relation sorted by the most probable clusters of each method, as the paper shows it."""
+    """Show the relation sorted by the most probable clusters of each method."""
     K = picture_clusters(evidence, relation)
-    found = {name: labelled(evidence, relation, name, K or CLUSTERS[0]) for name in METHOD_TITLES}
-    if not any(found.values()):
+    if K is None:
         return None
+    found = {name: labelled(evidence, relation, name, K) for name in METHOD_TITLES}
     X = Trial.whole(relation, 0).tocoo()
     figure, axes = _panels(len(METHOD_TITLES), 2.3, 2.6)
     for axis, (name, record) in zip(axes, found.items(), strict=True):

@@ -31,6 +31,7 @@ from paper.experiments import (
     plan,
 )
 from paper.figures import draw_all, picture_clusters
+from paper.protocol import GRACE
 from paper.store import Store, commit, write_whole
 from paper.tables import (
     command,
@@ -116,7 +117,10 @@ def _head(evidence: Evidence, request: Request) -> Iterator[str]:
         "bold if it is at least as good, `+` if it beats the best of the four significantly, "
         "`-` if that beats it. In brackets the standard deviation over runs.",
         "- † some runs were cut off by the limit; Gibbs then has fewer sweeps than "
-        f"{GIBBS_SWEEPS:,}, of which the second half is kept.",
+        f"{GIBBS_SWEEPS:,}, of which the second half is kept. coblock's default gets "
+        f"{GRACE[DEFAULT]:g} times the limit: half a search is worth little.",
+        "- Where methods have different numbers of runs, bold and marks go by the seeds they "
+        "share: other seeds are other cells, and other draws.",
         "",
         f"Relations (the paper: `{published.SIZES}`):",
         "",

@@ -6,7 +6,7 @@ import numpy as np
 from data import FOLDER, Trial
 
 from paper import published
-from paper.evidence import Evidence, Summary, better
+from paper.evidence import Evidence, Summary, best_of, better, gap
 from paper.experiments import (
     CLUSTERS,
     COMPARISONS,
@@ -34,13 +34,14 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def command(runs: int, relations: Iterable[str], **only: Iterable[object]) -> str:
+def command(runs: int, relations: Iterable[str], limit: str = "", **only: Iterable[object]) -> str:
     """Return the call that runs what is missing."""
     words = [f"--relations {' '.join(dict.fromkeys(relations))}"]
     for name, values in only.items():
         distinct = list(dict.fromkeys(str(value) for value in values))
         words += [f"--{name} {' '.join(distinct)}"] if distinct else []
-    return f'`make paper DATA=folder RUNS={runs} BUDGET=inf PAPER="{" ".join(words)}"`'
+    settings = f"RUNS={runs} BUDGET=inf {limit}".strip()
+    return f'`make paper DATA=folder {settings} PAPER="{" ".join(words)}"`'
 
 
 def missing_line(
@@ -102,23 +103,29 @@ def score_cells(found: dict[str, Summary | None]) -> list[str]:
     coblock's default is compared with that best one: + significantly better, - worse.
     """
     rivals = {name: one for name in PAPER_METHODS if (one := found[name]) is not None}
-    best = max(rivals, key=lambda name: rivals[name].mean) if rivals else ""
+    name_of_best = best_of(rivals)
+    best = None if name_of_best is None else rivals[name_of_best]
+    most = max((one.values.size for one in found.values() if one is not None), default=0)
     cells = []
     for name, summary in found.items():
         if summary is None:
             cells.append(NOT_RUN)
             continue
-        mark = ""
-        if name == DEFAULT and rivals:
-            mark = "+" * bool(better(summary, rivals[best]))
-            mark += "-" * bool(better(rivals[best], summary))
-        elif name != best and rivals:
-            mark = "*" * bool(better(rivals[best], summary))
-        leads = name == best or (
-            name == DEFAULT and bool(rivals) and summary.mean >= rivals[best].mean
-        )
-        cells.append(score_cell(summary, leads, mark))
+        mark, bold = "", name == name_of_best
+        if best is not None and name == DEFAULT:
+            mark = "+" * bool(better(summary, best)) + "-" * bool(better(best, summary))
+            ahead = gap(summary, best)
+            bold = ahead is not None and ahead >= 0.0
+        elif best is not None:
+            mark = "*" * bool(better(best, summary))
+        fewer = f", {counted(summary.values.size)}" if summary.values.size < most else ""
+        cells.append(score_cell(summary, bold, mark) + fewer)
     return cells
+
+
+def counted(runs: int) -> str:
+    """Return how many runs there are, in words."""
+    return f"{runs} run{'s' * (runs != 1)}"
 
 
 def score_cell(summary: Summary, bold: bool = False, mark: str = "") -> str:
@@ -176,7 +183,7 @@ def time_cell(summary: Summary | None) -> str:
 def paper_times(relation: str, K: int) -> list[str]:
     """Return the paper's row."""
     found = [published.figure(published.CPU_TIME, relation, name, K) for name in PAPER_METHODS]
-    return ["" if one is None else f"{one.mean:.4g} ({one.deviation:.4g})" for one in found]
+    return ["" if one is None else f"{one.mean:,.10g} ({one.deviation:,.10g})" for one in found]
 
 
 def number(value: float) -> str:
@@ -263,8 +270,9 @@ def large_table(evidence: Evidence) -> list[str]:
     if missing:
         names, methods = (m[0] for m in missing), (m[1] for m in missing)
         clusters = (m[2] for m in missing if m[2] != UNTRUNCATED)
-        call = command(evidence.runs, names, methods=methods, clusters=clusters, parts=["large"])
-        lines += ["", f"Not run: {len(missing)} cells. {call} LIMIT=86400"]
+        only = {"methods": methods, "clusters": clusters, "parts": ["large"]}
+        call = command(evidence.runs, names, "LIMIT=86400", **only)
+        lines += ["", f"Not run: {len(missing)} cells. {call}"]
         absent = [TITLES[name] for name in LARGE if not is_here(name)]
         lines[-1] += f" (not in {FOLDER.name}: {', '.join(absent)})" if absent else ""
     return lines

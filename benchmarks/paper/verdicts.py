@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paper import published
-from paper.evidence import Evidence, Summary, better
+from paper.evidence import Evidence, Summary, best_of, better, gap
 from paper.experiments import (
     CLUSTERS,
     COMPARISONS,
@@ -22,7 +22,7 @@ from paper.experiments import (
     THRESHOLDS,
     TITLES,
 )
-from paper.tables import NOT_RUN, number
+from paper.tables import NOT_RUN, counted, number
 
 AGREES, DISAGREES = "agrees", "disagrees"
 BETTER, EQUAL, WORSE = "better than the paper", "as in the paper", "**worse than the paper**"
@@ -78,11 +78,12 @@ def default_beats_the_best(evidence: Evidence) -> Iterator[Verdict]:
 
 def _against(statement: str, ours: Summary, paper: published.Figure) -> Verdict:
     """Return better or worse if the difference exceeds the paper's deviation."""
-    gap, deviation = ours.mean - paper.mean, paper.deviation or 0.0
-    conclusion = EQUAL if abs(gap) <= deviation else BETTER if gap > 0 else WORSE
+    ahead, deviation = ours.mean - paper.mean, paper.deviation or 0.0
+    conclusion = EQUAL if abs(ahead) <= deviation else BETTER if ahead > 0 else WORSE
     spread = f" ({ours.deviation:.4f})" if ours.values.size > 1 else ""
-    runs = f"{ours.values.size} run{'s' * (ours.values.size > 1)}"
-    return Verdict(statement, f"{ours.mean:.4f}{spread} in {runs}, {gap:+.4f}", conclusion)
+    cut = ", some cut off by the limit" if ours.truncated else ""
+    runs = f"in {counted(ours.values.size)}{cut}"
+    return Verdict(statement, f"{ours.mean:.4f}{spread} {runs}: {ahead:+.4f}", conclusion)
 
 
 def order_of_methods(evidence: Evidence) -> Iterator[Verdict]:
@@ -113,7 +114,7 @@ def _comparisons(
         for K in CLUSTERS:
             first = evidence.scores(relation, one, K)
             second = evidence.scores(relation, other, K)
-            if first is not None and second is not None:
+            if first is not None and second is not None and gap(first, second) is not None:
                 pairs.append((first, second))
     return pairs
 
@@ -125,12 +126,12 @@ def _how_often(
     pairs = _comparisons(evidence, relations, winner, loser)
     if not pairs:
         return unknown(statement)
-    ahead = sum(first.mean > second.mean for first, second in pairs)
+    gaps = np.array([gap(first, second) for first, second in pairs], dtype=float)
+    ahead = int((gaps > 0).sum())
     surely = sum(better(first, second) is True for first, second in pairs)
-    gap = np.mean([first.mean - second.mean for first, second in pairs])
     measured = (
         f"{METHOD_TITLES[winner]} ahead of {METHOD_TITLES[loser]} in {ahead} of {len(pairs)} "
-        f"cells, significantly in {surely}; mean difference {gap:+.4f}"
+        f"cells, significantly in {surely}; mean difference {gaps.mean():+.4f}"
     )
     return Verdict(statement, measured, AGREES if 2 * ahead > len(pairs) else DISAGREES)
 
@@ -174,9 +175,11 @@ def speed(evidence: Evidence) -> Iterator[Verdict]:
     for relation in PROTOCOL:
         for K in CLUSTERS:
             found = {m: evidence.seconds(relation, m, K, tight) for m in ("vb", "acvb", "acvb0")}
-            if all(one is not None for one in found.values()):
+            known = {method: one for method, one in found.items() if one is not None}
+            winner = min(known, key=lambda method: known[method].mean) if len(known) == 3 else ""
+            if winner and not known[winner].truncated:
                 cells += 1
-                fastest += min(found, key=lambda m: found[m].mean) == "acvb0"  # type: ignore[union-attr]
+                fastest += winner == "acvb0"
             before = evidence.seconds(relation, "acvb0", K, loose)
             after = found["acvb0"]
             if before is not None and after is not None and not before.truncated:
@@ -352,11 +355,13 @@ def default_below_plain(evidence: Evidence) -> list[str]:
             plain = {m: s for m in PAPER_METHODS if (s := evidence.scores(relation, m, K))}
             if default is None or not plain:
                 continue
-            best = max(plain, key=lambda m: plain[m].mean)
-            if plain[best].mean > default.mean:
+            best = best_of(plain)
+            behind = None if best is None else gap(plain[best], default)
+            if best is not None and behind is not None and behind > 0:
+                sure = "significantly" if better(plain[best], default) else "not significantly"
                 found.append(
-                    f"{TITLES[relation]}, K = {K}: {default.mean:.4f} against "
-                    f"{plain[best].mean:.4f} of {PAPER_METHODS[best]}"
+                    f"{TITLES[relation]}, K = {K}: by {behind:.4f}, {sure}, against "
+                    f"{PAPER_METHODS[best]}"
                 )
     return found
 
@@ -371,15 +376,16 @@ def interpretation(evidence: Evidence, name: str) -> str:
         for relation in comparison.relations:
             one = evidence.scores(relation, variant, 20)
             other = evidence.scores(relation, base, 20)
-            if one is not None and other is not None:
-                gaps.append((one.mean - other.mean, TITLES[relation]))
+            difference = gap(one, other)
+            if difference is not None:
+                gaps.append((difference, TITLES[relation]))
         if not gaps:
             continue
         ahead = sum(gap > 0 for gap, _ in gaps)
         most, least = max(gaps), min(gaps)
         sentences.append(
             f"*{comparison.variants[variant]}* predicts better than "
-            f"*{comparison.variants[base]}* on {ahead} of {len(gaps)} relations, from "
-            f"{least[0]:+.4f} ({least[1]}) to {most[0]:+.4f} ({most[1]})."
+            f"*{comparison.variants[base]}* on {ahead} of {len(gaps)} relations: from "
+            f"{least[0]:+.4f} ({least[1]}) to {most[0]:+.4f} ({most[1]}), same seeds."
         )
     return " ".join(sentences) if sentences else "Not run yet: there is nothing to interpret."
