@@ -62,11 +62,10 @@ def folder(tmp_path_factory) -> Path:
 
 def call(folder: Path, *more: str) -> int:
     relations = ["synth1", "growth250", "growth500"]
-    return main(
-        ["--runs", "1", "--clusters", "20", "--sweeps", "25", "--limit", "5", "--workers", "1"]
-        + ["--relations", *relations, "--work", str(folder / "runs")]
-        + ["--out", str(folder / "paper.md"), "--images", str(folder / "images"), *more]
-    )
+    small = ["--runs", "1", "--clusters", "20", "--sweeps", "25", "--limit", "5", "--workers", "1"]
+    places = {"--work": "runs", "--out": "paper.md", "--images": "images"}
+    paths = [word for name, place in places.items() for word in (name, str(folder / place))]
+    return main([*small, "--relations", *relations, *paths, *more])
 
 
 def sections(page: str) -> dict[str, list[list[str]]]:
@@ -83,6 +82,7 @@ def is_number(cell: str) -> bool:
     return re.search(r"\d", cell) is not None
 
 
+@pytest.mark.slow
 def test_the_page_has_every_table_and_says_what_was_not_run(folder):
     page = (folder / "paper.md").read_text()
     found = sections(page)
@@ -99,6 +99,7 @@ def test_the_page_has_every_table_and_says_what_was_not_run(folder):
     assert all(len(row) == 3 and row[2] for row in found["Agreements and disagreements"])
 
 
+@pytest.mark.slow
 def test_the_page_names_commit_settings_and_seeds(folder):
     page = (folder / "paper.md").read_text()
     assert re.search(r"Commit ([0-9a-f]{7,}|unknown)", page)
@@ -107,6 +108,7 @@ def test_the_page_names_commit_settings_and_seeds(folder):
     assert "- coblock: `IRM(random_state=seed)`" in page
 
 
+@pytest.mark.slow
 def test_pictures_are_small_and_linked(folder):
     page = (folder / "paper.md").read_text()
     linked = re.findall(r"!\[[^]]+\]\(([^)]+)\)", page)
@@ -116,6 +118,7 @@ def test_pictures_are_small_and_linked(folder):
     assert "Lastfm UserXUser, K = 20: not run. `make paper" in page
 
 
+@pytest.mark.slow
 def test_finished_runs_are_not_repeated(folder):
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*.json")}
     page = (folder / "paper.md").read_text()

@@ -69,7 +69,7 @@ def _saved(figure: Figure | None, path: Path) -> Path | None:
 
 def _panels(count: int, width: float = 4.5, height: float = 3.2) -> tuple[Figure, Sequence[Axes]]:
     figure = Figure(figsize=(width * count, height), layout="constrained")
-    return figure, np.atleast_1d(figure.subplots(1, count))
+    return figure, list(np.atleast_1d(figure.subplots(1, count)))
 
 
 def convergence(evidence: Evidence, method: str) -> Figure | None:

@@ -1,17 +1,17 @@
 """The naive sweep of CVB0, O(N1 N2 K1 K2): every cell is looked at for every pair of clusters.
 
 It exists to be timed against the linear one, and to check it: both renew the same memberships in
-the same order (eq:IRM_2dom_CVB_lowerbound_z_1i_posterior).
+the same order, compiled with the same options.
 """
 
 import math
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from coblock.kernels import Floats, kernel
+
 UNSEEN = -1
 
 
@@ -49,7 +49,7 @@ class Naive:
                 column += 1
 
 
-@numba.njit
+@kernel
 def visit(
     x: NDArray[np.int8],
     q_i: Floats,
@@ -87,7 +87,7 @@ def visit(
     m += q_i
 
 
-@numba.njit
+@kernel
 def log_prior(m: Floats, alpha: float) -> Floats:
     """Return the truncated stick-breaking prior given everybody else (MODEL 4)."""
     out = np.empty(m.size)
@@ -100,7 +100,7 @@ def log_prior(m: Floats, alpha: float) -> Floats:
     return out
 
 
-@numba.njit
+@kernel
 def log_beta(a: float, b: float) -> float:
     """Return the log beta function."""
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

@@ -86,7 +86,8 @@ def write_page(path: Path, images: Path, store: Store, request: Request) -> None
 
 def _head(evidence: Evidence, request: Request) -> Iterator[str]:
     jobs = plan(request.runs)
-    done = sum(evidence.store.get(job) is not None for job in jobs)
+    finished = [record for job in jobs if (record := evidence.store.get(job)) is not None]
+    commits = ", ".join(sorted({record["commit"] for record in finished})) or "none"
     fewer = "" if request.sweeps is None else f", at most {request.sweeps} sweeps (a trial)"
     yield from (
         "# The paper's experiments",
@@ -96,11 +97,11 @@ def _head(evidence: Evidence, request: Request) -> Iterator[str]:
         "and its pictures; nothing on it is typed by hand.",
         "",
         f"Commit {commit()}, version {coblock.__version__}, state of the code "
-        f"`{evidence.store.state}`. {done} of {len(jobs)} runs are finished; what is not says "
-        f"*not run* and how to run it. Seeds 0 to {request.runs - 1}, budget of the last call "
-        f"{request.minutes:g} minutes, {request.limit:g} CPU seconds per fit{fewer}, "
-        f"{request.workers} processes with one thread each. Python {platform.python_version()}, "
-        f"NumPy {np.__version__}, {platform.machine()}, {os.cpu_count()} cores.",
+        f"`{evidence.store.state}`, runs made at commit {commits}. {len(finished)} of {len(jobs)} "
+        "runs are finished; what is not says *not run* and how to run it. "
+        f"Seeds 0 to {request.runs - 1}, budget of the last call {request.minutes:g} minutes, "
+        f"{request.limit:g} CPU seconds per fit{fewer}, {request.workers} processes with "
+        f"one thread each. Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}, {os.cpu_count()} cores.",
         "",
         "What to know before comparing:",
         "",
@@ -214,8 +215,8 @@ def _figures(evidence: Evidence, links: dict[str, str | None]) -> Iterator[str]:
     yield from ("", "### Most probable blocks", "")
     yield "Rows and columns sorted by their most probable clusters, seed 0."
     for relation in PICTURES:
-        K = picture_clusters(evidence, relation)
-        title = TITLES[relation] + ("" if K is None else f", K = {K} (the paper shows 60)")
+        shown = picture_clusters(evidence, relation)
+        title = TITLES[relation] + ("" if shown is None else f", K = {shown} (the paper: 60)")
         call = command(evidence.runs, [relation], methods=METHOD_TITLES, clusters=[60])
         yield from _picture(links[f"blocks-{relation}"], title, call)
 

@@ -1,7 +1,6 @@
 """Runs jobs one after another, or on several processes, until all are done or time is up."""
 
 import multiprocessing
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -10,10 +9,12 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
+import numba
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from coblock import IRM
 from paper.experiments import Job, is_here, parameters
@@ -21,7 +22,6 @@ from paper.protocol import Limits, fit_held_out, fit_large
 from paper.store import Store, commit
 from paper.timing import time_missing, time_naive
 
-THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PARTS: dict[str, Callable[[Job, Limits], dict[str, Any]]] = {
     "held-out": fit_held_out,
     "large": fit_large,
@@ -82,17 +82,16 @@ def _results(
                 return
             yield job, attempt(job, store, budget.limits)
         return
-    os.environ.update(dict.fromkeys(THREADS, "1"))  # processes, not threads, share the cores
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(budget.workers, mp_context=context) as pool:
         running: dict[Future[Exception | None], Job] = {}
         queue = iter(jobs)
         while True:
             while len(running) < budget.workers and perf_counter() < ends_at:
-                job = next(queue, None)
-                if job is None:
+                following = next(queue, None)
+                if following is None:
                     break
-                running[pool.submit(attempt, job, store, budget.limits)] = job
+                running[pool.submit(attempt, following, store, budget.limits)] = following
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -102,10 +101,12 @@ def _results(
 def attempt(job: Job, store: Store, limits: Limits) -> Exception | None:
     """Run one job and keep what it measured; an error is returned, so that the others go on."""
     warnings.simplefilter("ignore", ConvergenceWarning)  # the record says whether it converged
+    numba.set_num_threads(1)  # processes, not threads, share the cores
     try:
-        _compile_kernels(job)
-        began = perf_counter()
-        record = PARTS[job.part](job, limits)
+        with threadpool_limits(1):
+            _compile_kernels(job)
+            began = perf_counter()
+            record = PARTS[job.part](job, limits)
     except (
         ArithmeticError,
         AssertionError,
