@@ -185,6 +185,7 @@ def test_the_state_of_the_code_and_the_settings_are_in_the_name(tmp_path):
     one, other = (store.path(held_out("synth1", name, 20)) for name in ("acvb0", "vb"))
     assert one.parent.name == store.state == other.parent.name
     assert one != other
+    assert Store(tmp_path, sweeps=5).path(held_out("synth1", "vb", 20)) != other
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2])

@@ -24,7 +24,7 @@ def main(words: list[str] | None = None) -> int:
     full = asked.runs >= FULL_PROTOCOL
     minutes = asked.budget if asked.budget is not None else math.inf if full else QUICK_BUDGET
     limit = asked.limit if asked.limit is not None else FULL_LIMIT if full else QUICK_LIMIT
-    store, console = Store(asked.work), Console(stderr=True)
+    store, console = Store(asked.work, asked.sweeps), Console(stderr=True)
     jobs = chosen(plan(asked.runs), asked.relations, asked.clusters, asked.methods, asked.parts)
     budget = Budget(60 * minutes, Limits(limit, asked.sweeps), asked.workers)
     outcome = run_all(jobs, store, budget, console)

@@ -10,8 +10,9 @@ from data import Trial
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from PIL import Image
 
-from paper.evidence import Evidence
+from paper.evidence import Evidence, seeds_of
 from paper.experiments import (
     CLUSTERS,
     CONVERGENCE,
@@ -34,7 +35,8 @@ COLOURS = {  # readable for colour-blind eyes (Okabe and Ito)
 }
 RESOLUTION = 80  # dots per inch
 LARGEST_FILE = 150_000
-PIXELS = 180  # side of a block picture
+COLOURS_KEPT = 64
+PIXELS = 140  # side of a block picture
 
 
 def draw_all(evidence: Evidence, folder: Path) -> dict[str, Path | None]:
@@ -56,11 +58,14 @@ def _saved(figure: Figure | None, path: Path) -> Path | None:
         path.unlink(missing_ok=True)
         return None
     buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=RESOLUTION, format="png", metadata={"Software": None})
+    figure.savefig(buffer, dpi=RESOLUTION, format="png")
+    picture = Image.open(buffer).convert("RGB").quantize(COLOURS_KEPT)
+    buffer = io.BytesIO()
+    picture.save(buffer, format="png", optimize=True)
     if buffer.tell() > LARGEST_FILE:
         msg = (
             f"{path.name} has {buffer.tell():,} bytes, more than {LARGEST_FILE:,}. "
-            "Lower RESOLUTION."
+            "Lower RESOLUTION or PIXELS."
         )
         raise ValueError(msg)
     write_whole(path, buffer.getvalue())
@@ -100,9 +105,16 @@ def convergence(evidence: Evidence, method: str) -> Figure | None:
 
 
 def curve(evidence: Evidence, relation: str, K: int) -> Figure | None:
-    """Held-out log likelihood against CPU time, one line per run."""
+    """Held-out log likelihood against CPU time, one line per run, the same seeds for all."""
     found = {name: evidence.records(relation, name, K) for name in METHOD_TITLES}
     if not any(found[name] for name in PAPER_METHODS):
+        return None
+    shared = set.intersection(*(set(seeds_of(records)) for records in found.values() if records))
+    found = {
+        name: [record for record in records if record["job"]["seed"] in shared]
+        for name, records in found.items()
+    }
+    if not shared:
         return None
     figure, (axis,) = _panels(1, 5.5, 3.6)
     ends = []

@@ -100,8 +100,9 @@ def _head(evidence: Evidence, request: Request) -> Iterator[str]:
         f"`{evidence.store.state}`, runs made at commit {commits}. {len(finished)} of {len(jobs)} "
         "runs are finished; what is not says *not run* and how to run it. "
         f"Seeds 0 to {request.runs - 1}, budget of the last call {request.minutes:g} minutes, "
-        f"{request.limit:g} CPU seconds per fit{fewer}, {request.workers} processes with "
-        f"one thread each. Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}, {os.cpu_count()} cores.",
+        f"{request.limit:g} CPU seconds per fit{fewer}, {request.workers} processes with one "
+        f"thread each. Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"{platform.machine()}, {os.cpu_count()} cores.",
         "",
         "What to know before comparing:",
         "",
@@ -207,7 +208,10 @@ def _figures(evidence: Evidence, links: dict[str, str | None]) -> Iterator[str]:
         call = command(evidence.runs, SMALL, methods=[method])
         yield from _picture(links[f"convergence-{method}"], f"{method.upper()} over sweeps", call)
     yield from ("", "### Held-out likelihood against CPU time", "")
-    yield "One line per run, a dot at its end; Gibbs shows its samples, not their average."
+    yield (
+        "One line per run, the same seeds for all, a dot at its end; Gibbs shows its samples, not "
+        "their average."
+    )
     for relation, K in CURVES:
         title = f"{TITLES[relation]}, K = {K}"
         call = command(evidence.runs, [relation], methods=METHOD_TITLES, clusters=[K])

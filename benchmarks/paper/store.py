@@ -22,9 +22,10 @@ METHODLESS = ("naive", "growth", "missing")
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of finished runs."""
+    """A folder of finished runs; those of a trial with fewer sweeps are kept apart."""
 
     folder: Path
+    sweeps: int | None = None
 
     @cached_property
     def state(self) -> str:
@@ -41,7 +42,8 @@ class Store:
         method = "cvb0" if job.part in METHODLESS else job.method
         settings = json.dumps(parameters(method, job.K), sort_keys=True)
         key = hashlib.sha256(settings.encode()).hexdigest()[:6]
-        return self.folder / self.state / f"{job.key}-{key}.json"
+        trial = "" if self.sweeps is None else f"-{self.sweeps}sweeps"
+        return self.folder / f"{self.state}{trial}" / f"{job.key}-{key}.json"
 
     def get(self, job: Job) -> dict[str, Any] | None:
         """Return a finished run, or None."""
