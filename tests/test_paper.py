@@ -175,7 +175,7 @@ def test_one_failure_does_not_stop_the_others_and_no_budget_runs_nothing(tmp_pat
     store = Store(tmp_path)
     outcome = run_all(jobs, store, Budget(60.0, Limits(1.0)), QUIET)
     assert (outcome.finished, outcome.left) == (1, 0)
-    assert outcome.failed == ["large-synth1-acvb0-K20-seed0: no luck with acvb0"]
+    assert outcome.failed == ["large-synth1-acvb0-K20-seed0: ValueError: no luck with acvb0"]
     assert store.get(jobs[0]) is None
     assert run_all(jobs[:1], store, Budget(0.0, Limits(1.0)), QUIET).left == 1
 

@@ -27,9 +27,11 @@ def main(words: list[str] | None = None) -> int:
     store, console = Store(asked.work, asked.sweeps), Console(stderr=True)
     jobs = chosen(plan(asked.runs), asked.relations, asked.clusters, asked.methods, asked.parts)
     budget = Budget(60 * minutes, Limits(limit, asked.sweeps), asked.workers)
-    outcome = run_all(jobs, store, budget, console)
     request = Request(asked.runs, minutes, limit, asked.sweeps, asked.workers)
-    write_page(asked.out, asked.images, store, request)
+    try:
+        outcome = run_all(jobs, store, budget, console)
+    finally:  # what is finished is on the page, whatever has happened
+        write_page(asked.out, asked.images, store, request)
     console.print(
         f"{outcome.finished} runs finished, {len(outcome.failed)} failed, {outcome.left} left for "
         f"another call. The page is {asked.out}."

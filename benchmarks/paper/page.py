@@ -267,4 +267,5 @@ def _settings() -> Iterator[str]:
     variants = [name for one in COMPARISONS.values() for name in one.variants]
     for method in dict.fromkeys((*METHOD_TITLES, *CONVERGENCE, *variants)):
         title = "coblock" if method == DEFAULT else method
-        yield f"- {title}: `{described(method, 20)}`"
+        note = ", held-out cells taken for zeros" if method == "acvb0-zeros" else ""
+        yield f"- {title}: `{described(method, 20)}`{note}"

@@ -87,7 +87,6 @@ def fit_large(job: Job, limits: Limits) -> dict[str, Any]:
 class Followed:
     """A fit that has come to its end, or to its limit."""
 
-    settings: Settings
     result: Result
     last: Tick
     wanted_sweeps: int
@@ -148,7 +147,6 @@ def follow(relation: Relation, job: Job, limits: Limits, cells: HeldOut | None =
             break
     fewer = gibbs and wanted < parameters(job.method, job.K)["max_iter"]
     return Followed(
-        settings,
         run.conclude(trace, converged=converged),
         tick,
         wanted,
