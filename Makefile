@@ -17,7 +17,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(KERNELS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # one pip at a time in the environment
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz lint format clean
+.PHONY: help demo test fuzz lint format paper clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1  \t/p' Makefile
@@ -41,6 +41,12 @@ lint: $(VENV)/dev.stamp  ## style, types and layers
 format: $(VENV)/dev.stamp  ## put the code in shape
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+
+# A few runs within BUDGET minutes; RUNS=20 is the full protocol. Finished runs are not repeated.
+DATA ?= ../shared/data
+paper: $(VENV)/core.stamp  ## the paper's experiments: make paper DATA=folder [RUNS=20]
+	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m paper $(if $(RUNS),--runs $(RUNS)) \
+	    $(if $(BUDGET),--budget $(BUDGET)) $(if $(LIMIT),--limit $(LIMIT)) $(PAPER)
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,235 @@
+"""What there is to run: relations, methods, jobs, and their order of importance."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from data import FOLDER, SYNTHETIC
+
+from coblock import IRM
+from paper.shapes import SHAPES
+
+CLUSTERS = (20, 40, 60)
+THRESHOLDS = (1e-4, 1e-5)
+GIBBS_SWEEPS = 3000  # the second half of them is kept, as in the paper
+MOST_SWEEPS = 5000  # of the deterministic methods; the paper names no limit
+UNTRUNCATED = 0  # stands for max_clusters=None
+SHARES_UNSEEN = (0.0, 0.01, 0.05, 0.1, 0.3)
+GROWTH = (250, 500, 1000, 2000)  # objects of each side, with the same mean degree
+
+TITLES = {
+    "synth1": "Synth1",
+    "synth2": "Synth2",
+    "enron156_200106": "Enron Jun.",
+    "enron156_200108": "Enron Aug.",
+    "enron156_200110": "Enron Oct.",
+    "enron156_200112": "Enron Dec.",
+    "lastfm_userxuser": "Lastfm UserXUser",
+    "lastfm_artistxtag": "Lastfm ArtistXTag",
+    "ml1m": "MovieLens-1M",
+    "gowalla": "Gowalla",
+    "imdb50k": "IMDB 50k",
+    **{name: shape.title for name, shape in SHAPES.items()},
+}
+SMALL = ("synth1", "synth2")
+ENRON = tuple(name for name in TITLES if name.startswith("enron"))
+LASTFM = ("lastfm_userxuser", "lastfm_artistxtag")  # their counts are the paper's exactly
+PROTOCOL = (*SMALL, *ENRON, *LASTFM)
+LARGE = (*LASTFM, "ml1m", "gowalla", "imdb50k", *SHAPES)
+
+PAPER_METHODS = {"gibbs": "Gibbs", "vb": "VB", "acvb": "ACVB", "acvb0": "ACVB0"}
+DEFAULT = "default"
+METHOD_TITLES = {**PAPER_METHODS, DEFAULT: "coblock"}
+_PLAIN: dict[str, Any] = {"init": "random", "refine": False}
+_PAPER: dict[str, Any] = {**_PLAIN, "prior": "per-block", "hyperparameters": "fixed-point"}
+_PARAMETERS: dict[str, dict[str, Any]] = {
+    "gibbs": {**_PLAIN, "inference": "gibbs"},
+    "vb": {**_PAPER, "inference": "vb"},
+    "acvb": {**_PAPER, "inference": "acvb", "variance": "paper"},
+    "acvb0": {**_PAPER, "inference": "acvb0"},
+    "cvb": {**_PAPER, "inference": "cvb", "variance": "paper"},
+    "cvb0": {**_PAPER, "inference": "cvb0"},
+    "acvb-exact": {**_PAPER, "inference": "acvb", "variance": "exact"},
+    "acvb-shared": {**_PLAIN, "inference": "acvb", "variance": "paper"},
+    "acvb-shared-exact": {**_PLAIN, "inference": "acvb", "variance": "exact"},
+    "acvb0-shared": {**_PAPER, "inference": "acvb0", "prior": "shared"},
+    "acvb0-newton": {**_PLAIN, "inference": "acvb0"},
+    "acvb0-spectral": {**_PAPER, "inference": "acvb0", "init": "spectral"},
+    "acvb0-zeros": {**_PAPER, "inference": "acvb0"},
+    DEFAULT: {},
+}
+CURVES = (  # held-out likelihood against time: the paper's four figures
+    ("enron156_200106", 40),
+    ("lastfm_userxuser", 20),
+    ("lastfm_artistxtag", 20),
+    ("lastfm_artistxtag", 60),
+)
+PICTURES = ("synth2", "lastfm_userxuser")  # MAP blocks
+CONVERGENCE = ("cvb", "cvb0")  # the two monitored quantities, on SMALL
+_TRIED = (*SMALL, "enron156_200110", *LASTFM)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Variants of one method, the paper's first, and the relations they are tried on."""
+
+    title: str
+    variants: dict[str, str]
+    relations: tuple[str, ...] = _TRIED
+
+
+COMPARISONS = {  # what the paper did not know
+    "variance": Comparison(
+        "Exact against paper variance (second order)",
+        {
+            "acvb": "the paper's variance and prior",
+            "acvb-exact": "exact variance, the paper's prior",
+            "acvb-shared": "the paper's variance, shared prior",
+            "acvb-shared-exact": "exact variance, shared prior",
+        },
+        (*SMALL, "enron156_200110", "lastfm_userxuser"),
+    ),
+    "missing": Comparison(
+        "Held-out cells left out, or taken for zeros",
+        {"acvb0": "left out", "acvb0-zeros": "taken for zeros"},
+    ),
+    "start": Comparison(
+        "Random against spectral start",
+        {"acvb0": "random", "acvb0-spectral": "spectral"},
+    ),
+    "prior": Comparison(
+        "Per-block against shared prior",
+        {
+            "acvb0": "per block, fixed point",
+            "acvb0-shared": "shared, fixed point",
+            "acvb0-newton": "shared, Newton",
+        },
+    ),
+}
+
+
+@dataclass(frozen=True, order=True)
+class Job:
+    """One run. ``part``: held-out, large, naive, growth or missing."""
+
+    part: str
+    relation: str
+    method: str
+    K: int
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """The name of its file."""
+        return f"{self.part}-{self.relation}-{self.method}-K{self.K}-seed{self.seed}"
+
+
+def parameters(method: str, K: int) -> dict[str, Any]:
+    """Return what ``IRM`` gets, apart from the seed.
+
+    The paper visits objects one after another: ``batch_size=1`` where there is such a parameter.
+    """
+    chosen = dict(_PARAMETERS[method])
+    if method == DEFAULT:
+        return chosen
+    chosen |= {"max_clusters": K, "tol": min(THRESHOLDS)}
+    chosen["max_iter"] = GIBBS_SWEEPS if method == "gibbs" else MOST_SWEEPS
+    if "batch_size" in IRM().get_params():
+        chosen["batch_size"] = 1
+    return chosen
+
+
+def described(method: str, K: int) -> str:
+    """Return the call that a method stands for."""
+    inside = [f"{name}={value!r}" for name, value in parameters(method, K).items()]
+    return f"IRM({', '.join([*inside, 'random_state=seed'])})"
+
+
+def is_here(relation: str) -> bool:
+    """Say whether a relation can be made or is in the folder of the data."""
+    made = relation in SYNTHETIC or relation in SHAPES or relation.startswith("growth")
+    return made or (FOLDER / f"{relation}.npz").exists()
+
+
+def held_out(relation: str, method: str, K: int, seed: int = 0) -> Job:
+    """Return a run of the paper's protocol; the default knows no K."""
+    return Job("held-out", relation, method, UNTRUNCATED if method == DEFAULT else K, seed)
+
+
+def plan(runs: int) -> list[Job]:
+    """Return all jobs, the most important first; one that two tables need stands there once."""
+    first = _first(runs)
+    return list(dict.fromkeys([*first, *_timings(), *_second(runs), *_rest(runs)]))
+
+
+def _first(runs: int) -> Iterator[Job]:
+    """Yield what must be reached, then K = 20, then the two quantities over sweeps."""
+    for seed in range(runs):
+        for method in ("acvb0", DEFAULT):
+            yield from (held_out(relation, method, 20, seed) for relation in LASTFM)
+    for relation in SMALL:
+        yield from _all_methods(relation, 20, runs)
+    for relation in LASTFM:
+        yield from _all_methods(relation, 20, 1)
+    for relation in ENRON:
+        yield from _all_methods(relation, 20, runs)
+    for method in CONVERGENCE:
+        for relation in SMALL:
+            yield from (held_out(relation, method, 20, seed) for seed in range(runs))
+
+
+def _timings() -> Iterator[Job]:
+    """Yield naive against linear sweeps, unseen cells, and the large relations at K = 20."""
+    for relation in LASTFM:
+        yield Job("naive", relation, "both", 20)
+    yield from (Job("growth", f"growth{size}", "both", 20) for size in GROWTH)
+    for share in SHARES_UNSEEN:
+        yield Job("missing", "lastfm_userxuser", f"unseen{share:g}", 20)
+    yield from (Job("large", relation, "acvb0", 20) for relation in LARGE)
+
+
+def _second(runs: int) -> Iterator[Job]:
+    """Yield what the paper did not know, and one run of the figures' K."""
+    for seed in range(runs):
+        for comparison in reversed(COMPARISONS.values()):
+            for relation in comparison.relations:
+                yield from (held_out(relation, name, 20, seed) for name in comparison.variants)
+    for relation, K in (*CURVES, *((relation, 60) for relation in PICTURES)):
+        yield from _all_methods(relation, K, 1)
+
+
+def _rest(runs: int) -> Iterator[Job]:
+    """Yield all that is left of the full protocol, the cheap relations first."""
+    for K in (60, 40):
+        for relation in (*ENRON, *SMALL):
+            yield from _all_methods(relation, K, runs)
+    yield from (Job("large", relation, DEFAULT, UNTRUNCATED) for relation in LARGE)
+    for K in (20, 60, 40):
+        for relation in LASTFM:
+            yield from _all_methods(relation, K, runs)
+            yield Job("naive", relation, "both", K)
+    for K in (40, 60):
+        yield from (Job("large", relation, "acvb0", K) for relation in LARGE)
+
+
+def _all_methods(relation: str, K: int, runs: int) -> Iterator[Job]:
+    for seed in range(runs):
+        yield from (held_out(relation, method, K, seed) for method in METHOD_TITLES)
+
+
+def chosen(
+    jobs: list[Job],
+    relations: list[str] | None,
+    clusters: list[int] | None,
+    methods: list[str] | None,
+    parts: list[str] | None,
+) -> list[Job]:
+    """Return the jobs that were asked for; None asks for all."""
+    return [
+        job
+        for job in jobs
+        if (relations is None or job.relation in relations)
+        and (clusters is None or job.K in clusters or job.K == UNTRUNCATED)
+        and (methods is None or job.method in methods)
+        and (parts is None or job.part in parts)
+    ]

@@ -1,0 +1,289 @@
+"""The quick form of the paper's experiments on its smallest relation."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data import Trial
+from paper import published, runner
+from paper.__main__ import main
+from paper.evidence import Evidence, Summary, best_of, better, gap
+from paper.experiments import (
+    CLUSTERS,
+    COMPARISONS,
+    METHOD_TITLES,
+    PROTOCOL,
+    TITLES,
+    Job,
+    held_out,
+    parameters,
+    plan,
+)
+from paper.naive import Naive
+from paper.page import Request, write_page
+from paper.protocol import Limits, follow, score
+from paper.runner import Budget, run_all
+from paper.shapes import Shape, draw_shape
+from paper.store import Store
+from paper.timing import by_size, dense_cells, random_start, time_linear
+from paper.verdicts import BETTER, EQUAL, WORSE, _against, settling_sweep
+from rich.console import Console
+from scipy import sparse
+
+from coblock import IRM
+from coblock.evaluation import hold_out
+from coblock.relation import Relation
+
+QUIET = Console(quiet=True)
+TABLES = [
+    "Agreements and disagreements",
+    *(f"Likelihood, K = {K}" for K in CLUSTERS),
+    "Distance to the truth",
+    *(f"CPU time to {threshold}, K = {K}" for threshold in ("1e-05", "1e-04") for K in CLUSTERS),
+    "Linear against naive time",
+    "Large relations",
+    *(comparison.title for comparison in COMPARISONS.values()),
+    "Unseen cells in linear time",
+]
+PICTURES = [
+    *(f"convergence-{method}.png" for method in ("cvb", "cvb0")),
+    "growth.png",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where the quick form has run on synth1 with a few sweeps."""
+    folder = tmp_path_factory.mktemp("paper")
+    assert call(folder, "--budget", "5") == 0
+    return folder
+
+
+def call(folder: Path, *more: str) -> int:
+    relations = ["synth1", "growth250", "growth500"]
+    small = ["--runs", "1", "--clusters", "20", "--sweeps", "25", "--limit", "5", "--workers", "1"]
+    places = {"--work": "runs", "--out": "paper.md", "--images": "images"}
+    paths = [word for name, place in places.items() for word in (name, str(folder / place))]
+    return main([*small, "--relations", *relations, *paths, *more])
+
+
+def sections(page: str) -> dict[str, list[list[str]]]:
+    """Heading -> cells of the rows of its table."""
+    found = {}
+    for part in re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]:
+        heading, _, body = part.partition("\n")
+        lines = [line for line in body.splitlines() if line.startswith("|")]
+        found[heading] = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+    return found
+
+
+def is_number(cell: str) -> bool:
+    return re.search(r"\d", cell) is not None
+
+
+@pytest.mark.slow
+def test_the_page_has_every_table_and_says_what_was_not_run(folder):
+    page = (folder / "paper.md").read_text()
+    found = sections(page)
+    assert [title for title in TABLES if not found.get(title)] == []
+    for K in CLUSTERS:
+        ours = {row[0]: row[2:] for row in found[f"Likelihood, K = {K}"] if "paper" not in row[0]}
+        assert list(ours) == [TITLES[name] for name in PROTOCOL]
+        assert set(ours["Synth2"]) == {"not run"}
+    at_20 = {row[0]: row[2:] for row in found["Likelihood, K = 20"]}
+    assert len(at_20["Synth1"]) == len(METHOD_TITLES)
+    assert all(map(is_number, at_20["Synth1"]))
+    assert is_number(found["CPU time to 1e-04, K = 20"][0][2])
+    assert re.search(r'Not run: \d+ cells\. `make paper .* PAPER="--relations synth2 ', page)
+    assert all(len(row) == 3 and row[2] for row in found["Agreements and disagreements"])
+
+
+@pytest.mark.slow
+def test_the_page_names_commit_settings_and_seeds(folder):
+    page = (folder / "paper.md").read_text()
+    assert re.search(r"Commit ([0-9a-f]{7,}|unknown)", page)
+    assert "Seeds 0 to 0" in page
+    assert "- acvb0: `IRM(init='random', refine=False, prior='per-block'" in page
+    assert "- coblock: `IRM(random_state=seed)`" in page
+
+
+@pytest.mark.slow
+def test_pictures_are_small_and_linked(folder):
+    page = (folder / "paper.md").read_text()
+    linked = re.findall(r"!\[[^]]+\]\(([^)]+)\)", page)
+    assert sorted(linked) == sorted(f"images/{name}" for name in PICTURES)
+    for link in linked:
+        assert 1000 < (folder / link).stat().st_size < 150_000
+    assert "Lastfm UserXUser, K = 20: not run. `make paper" in page
+
+
+@pytest.mark.slow
+def test_finished_runs_are_not_repeated(folder):
+    before = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*.json")}
+    page = (folder / "paper.md").read_text()
+    assert len(before) > 10
+    assert call(folder, "--budget", "5") == 0
+    after = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*.json")}
+    assert after == before
+    assert (folder / "paper.md").read_text() == page
+
+
+def test_without_runs_every_cell_of_ours_says_so(tmp_path):
+    request = Request(2, 0.0, 1.0, None, 1)
+    write_page(tmp_path / "paper.md", tmp_path / "images", Store(tmp_path / "runs"), request)
+    found = sections((tmp_path / "paper.md").read_text())
+    assert [title for title in TABLES if not found.get(title)] == []
+    for K in CLUSTERS:
+        for row in found[f"Likelihood, K = {K}"]:
+            assert row[0] == "*the paper*" or set(row[2:]) == {"not run"}
+    verdicts = {row[2] for row in found["Agreements and disagreements"]}
+    assert verdicts == {"not run", "misprint"}
+    assert not list((tmp_path / "images").glob("*.png"))
+
+
+def test_following_a_fit_gives_what_the_estimator_gives():
+    job, sweeps = held_out("synth1", "acvb0", 20, seed=3), 15
+    cells = Trial.draw("synth1", 3).held
+    relation = Relation.build(cells.X, unseen=cells.unseen)
+    followed = follow(relation, job, Limits(60.0, sweeps), cells)
+    model = IRM(**(parameters("acvb0", 20) | {"max_iter": sweeps, "random_state": 3, "tol": 0}))
+    model.fit(cells.X, unseen=cells.unseen)
+    expected = model.score_links(cells.rows, cells.columns, cells.values)
+    assert score(followed.result, cells) == expected
+    assert followed.curve[-1][1] == expected
+    assert followed.curve[0][1] != expected
+
+
+def test_a_fit_that_has_no_time_is_marked_and_done_again_with_more(tmp_path):
+    store, job = Store(tmp_path), held_out("synth1", "acvb0", 20)
+    assert run_all([job], store, Budget(60.0, Limits(1e-6)), QUIET).finished == 1
+    record = store.get(job)
+    assert record["truncated"]
+    assert record["sweeps"] == 1
+    assert store.is_done(job, 1e-6)
+    assert not store.is_done(job, 10.0)
+
+
+def test_one_failure_does_not_stop_the_others_and_no_budget_runs_nothing(tmp_path, monkeypatch):
+    def fail(job, limits):
+        msg = f"no luck with {job.method}"
+        raise ValueError(msg)
+
+    monkeypatch.setitem(runner.PARTS, "large", fail)
+    jobs = [Job("large", "synth1", "acvb0", 20), Job("growth", "growth40", "both", 4)]
+    store = Store(tmp_path)
+    outcome = run_all(jobs, store, Budget(60.0, Limits(1.0)), QUIET)
+    assert (outcome.finished, outcome.left) == (1, 0)
+    assert outcome.failed == ["large-synth1-acvb0-K20-seed0: ValueError: no luck with acvb0"]
+    assert store.get(jobs[0]) is None
+    assert run_all(jobs[:1], store, Budget(0.0, Limits(1.0)), QUIET).left == 1
+
+
+def test_the_state_of_the_code_and_the_settings_are_in_the_name(tmp_path):
+    store = Store(tmp_path)
+    one, other = (store.path(held_out("synth1", name, 20)) for name in ("acvb0", "vb"))
+    assert one.parent.name == store.state == other.parent.name
+    assert one != other
+    assert Store(tmp_path, sweeps=5).path(held_out("synth1", "vb", 20)) != other
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_naive_and_linear_sweeps_agree(share):
+    X = draw_shape(Shape("", 40, 30, 200), 1)
+    held = hold_out(X, share, 0)
+    relation = Relation.build(held.X, unseen=held.unseen)
+    start = random_start(relation, Job("naive", "", "both", 5))
+    _, after, run = time_linear(relation, Job("naive", "", "both", 5), start)
+    priors = run.run.priors
+
+    def distance(unseen: sparse.csr_array | None) -> float:
+        q = [np.ascontiguousarray(by_size(q)) for q in start]
+        cells = dense_cells(held.X, unseen)
+        naive = Naive(cells, q, priors.alpha, priors.a.flat[0], priors.b.flat[0])
+        naive.sweep()
+        pairs = zip(naive.q, after, strict=True)
+        return max(np.abs(by_size(a) - by_size(b)).max() for a, b in pairs)
+
+    assert distance(held.unseen) < 1e-9
+    if share:
+        assert distance(None) > 1e-3  # unseen cells are not zeros
+
+
+def test_drawn_shapes_have_about_the_links_they_should():
+    X = draw_shape(Shape("", 3000, 2000, 40_000), 0)
+    assert X.shape == (3000, 2000)
+    assert set(X.data) == {1}
+    assert 0.9 * 40_000 < X.nnz <= 1.02 * 40_000
+
+
+def summary(values, seeds=None) -> Summary:
+    return Summary(np.array(values, dtype=float), tuple(seeds or range(len(values))))
+
+
+def test_methods_are_compared_on_the_seeds_they_share():
+    long, short = summary([-0.1, -0.9]), summary([-0.2])
+    assert gap(long, short) == pytest.approx(0.1)
+    assert long.mean < short.mean
+    assert best_of({"long": long, "short": short}) == "long"
+    assert gap(short, summary([-0.3], seeds=[7])) is None
+    assert best_of({"short": short, "other": summary([-0.3], seeds=[7])}) is None
+
+
+def test_marks_need_two_runs_and_a_clear_difference():
+    good, bad = summary([-0.10, -0.11, -0.12]), summary([-0.30, -0.31, -0.33])
+    assert better(good, bad) is True
+    assert better(bad, good) is False
+    assert better(good, summary([-0.11, -0.10, -0.13])) is False
+    assert better(good, summary([-0.30])) is None
+
+
+def test_published_figures():
+    one = published.figure(published.LOG_LIKELIHOOD, "lastfm_userxuser", "acvb0", 20)
+    assert (one.mean, one.deviation, one.bold, one.marked) == (-0.0267, 0.0005, True, False)
+    assert published.best("lastfm_artistxtag", 60)[0] == "gibbs"
+    assert published.figure(published.CPU_TIME, "synth2", "gibbs", 20).mean == 3593.45
+    assert published.size("lastfm_artistxtag") == (6099, 1088, 23253)
+    assert published.misprinted_bold() == [("enron156_200110", 20)]
+    assert published.figure(published.LARGE, "netflix_rate1", "naive", 20) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "conclusion"), [(-0.0255, BETTER), (-0.0270, EQUAL), (-0.0280, WORSE)]
+)
+def test_verdicts_go_by_the_papers_deviation(ours, conclusion):
+    paper = published.Figure(-0.0267, 0.0005, bold=True, marked=False)
+    assert _against("ACVB0", summary([ours]), paper).conclusion == conclusion
+
+
+def test_a_quantity_has_settled_when_it_stays():
+    assert settling_sweep([0.0, 50.0, 99.5, 100.0]) == 3
+    assert settling_sweep([0.0, 100.0, 50.0, 100.0]) == 4
+    assert settling_sweep([5.0, 5.0]) == 1
+
+
+def test_the_plan_begins_with_what_must_be_reached_and_grows_with_the_runs():
+    few, many = plan(1), plan(20)
+    assert {(job.relation, job.method) for job in few[:4]} == {
+        (relation, method)
+        for relation in ("lastfm_userxuser", "lastfm_artistxtag")
+        for method in ("acvb0", "default")
+    }
+    assert set(few) < set(many)
+    assert len(set(many)) == len(many)
+    protocol = {
+        held_out(r, m, K, s)
+        for r in PROTOCOL
+        for m in METHOD_TITLES
+        for K in CLUSTERS
+        for s in range(20)
+    }
+    assert protocol < set(many)
+
+
+def test_records_are_read_back(tmp_path):
+    store, job = Store(tmp_path), held_out("synth1", "vb", 20, seed=1)
+    store.put(job, {"score": -0.3, "truncated": False, "limit": 1.0})
+    scores = Evidence(store, runs=2).scores("synth1", "vb", 20)
+    assert (scores.mean, scores.seeds) == (-0.3, (1,))
+    assert Evidence(store, runs=1).scores("synth1", "vb", 20) is None
