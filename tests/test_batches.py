@@ -15,7 +15,7 @@ from coblock.generate import synth1
 from coblock.hyperparameters import Priors
 from coblock.inference.cvb import sweep_zeroth_order
 from coblock.kernels import batch
-from coblock.kernels.shared import shared_tables
+from coblock.kernels.tables import shared_tables
 from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.start import memberships_of

@@ -14,7 +14,7 @@ import numpy as np
 from coblock.counts import Sums, own_cells
 from coblock.kernels import Floats, Indices, batch
 from coblock.kernels.memberships import next_is_row
-from coblock.kernels.shared import shared_tables
+from coblock.kernels.tables import shared_tables
 from coblock.partition import Partition
 from coblock.state import State
 
@@ -100,16 +100,24 @@ class Visits:
 
 
 def sweep_memberships(
-    state: State, visits: Visits, schedule: Schedule, *, everybody: bool = True
+    state: State,
+    visits: Visits,
+    schedule: Schedule,
+    *,
+    everybody: bool = True,
+    step: float = 1.0,
 ) -> tuple[float, float, float]:
-    """Renew memberships by CVB0; return leave-one-out, entropy and mean change per object."""
+    """Renew memberships by CVB0; return leave-one-out, entropy and mean change per object.
+
+    ``step`` is the fraction of the way that memberships go.
+    """
     sizes = state.relation.sizes
     visited: list[list[Indices]] = [[] for _ in sizes]
     for d, objects in schedule.turns(sizes):
         chosen = visits.of_sweep(d, objects, everybody)
         visited[d].append(chosen)
         if chosen.size:
-            _renew_batch(state, d, chosen, visits, schedule)
+            _renew_batch(state, d, chosen, visits, schedule, step)
     changes = []
     for d, batches in enumerate(visited):
         those = np.concatenate(batches)
@@ -121,7 +129,7 @@ def sweep_memberships(
 
 
 def _renew_batch(
-    state: State, d: int, objects: Indices, visits: Visits, schedule: Schedule
+    state: State, d: int, objects: Indices, visits: Visits, schedule: Schedule, step: float
 ) -> None:
     """Renew the memberships of objects of one domain against the same counts."""
     code, domain, other = state.relation.code, state.domain(d), state.domain(-1 - d)
@@ -133,7 +141,7 @@ def _renew_batch(
         left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
         outcome = batch.Outcome(*left, fresh[part], *_no_change(blocks.n.shape))
         chosen = domain._replace(order=objects[part])
-        batch.visit_all(code, chosen, other, tables, outcome)
+        batch.visit_all(code, chosen, other, tables, step, outcome)
         return outcome
 
     def look_around(part: slice) -> Floats:
@@ -150,6 +158,23 @@ def _renew_batch(
     if state.relation.kind == "directed":
         state.sums.own += own_cells(state.relation)[:, objects] @ (state.q[0][objects] - fresh)
     state.derive_tables()
+
+
+def conditional_memberships(
+    partition: Partition, schedule: Schedule
+) -> tuple[list[Floats], float, float]:
+    """Return p(z_i | all other labels) of every object, with leave-one-out and entropy.
+
+    eq:IRM_2dom_Gibbs_z_1i_posterior without the new cluster; nobody moves.
+    """
+    visits, found = Visits.none(partition.relation.sizes), []
+    for d, size in enumerate(partition.relation.sizes):
+        best = np.full(size, -1.0)
+        q = np.empty((size, partition.m[d].size))
+        _choose(partition, d, np.arange(size, dtype=np.int32), best, visits, schedule, q)
+        found.append(q)
+    leave_one_out = sum(float(x.sum()) for x in visits.log_normaliser)
+    return found, leave_one_out, sum(float(x.sum()) for x in visits.entropy)
 
 
 def choose_labels(partition: Partition, uniform: Floats, schedule: Schedule) -> float:
@@ -171,6 +196,27 @@ def _choose_batch(
     visits: Visits,
     schedule: Schedule,
 ) -> None:
+    """Give objects of one domain new labels, all against the same counts."""
+    nothing = np.empty((0, 0))
+    chosen, outcomes = _choose(partition, d, objects, uniform, visits, schedule, nothing)
+    partition.labels[d][objects] = chosen
+    if partition.relation.one_domain:
+        partition.recount()
+        return
+    absorb(partition.sums, partition.m, d, outcomes, [])
+    partition.derive_tables()
+
+
+def _choose(
+    partition: Partition,
+    d: int,
+    objects: Indices,
+    uniform: Floats,
+    visits: Visits,
+    schedule: Schedule,
+    memberships: Floats,
+) -> tuple[Indices, list[batch.Outcome]]:
+    """Return new labels of objects of one domain and what they change; fill ``memberships``."""
     code, domain, other = partition.relation.code, partition.domain(d), partition.domain(-1 - d)
     blocks = partition.blocks(d)
     tables = shared_tables(code, blocks, other.m, len(domain.places))
@@ -178,18 +224,12 @@ def _choose_batch(
 
     def choose(part: slice) -> batch.Outcome:
         left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-        outcome = batch.Outcome(*left, np.empty((0, 0)), *_no_change(blocks.n.shape))
+        outcome = batch.Outcome(*left, memberships[part], *_no_change(blocks.n.shape))
         chosen = domain._replace(order=objects[part])
         batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
         return outcome
 
-    outcomes = schedule.map(choose, cut(objects.size))
-    partition.labels[d][objects] = fresh
-    if partition.relation.one_domain:
-        partition.recount()
-        return
-    absorb(partition.sums, partition.m, d, outcomes, [])
-    partition.derive_tables()
+    return fresh, schedule.map(choose, cut(objects.size))
 
 
 def cut(objects: int) -> list[slice]:

@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from coblock.batches import Schedule
 from coblock.hyperparameters import FIRST_UPDATE, Priors, Rule
+from coblock.inference.conditional import ConditionalRun
 from coblock.inference.gibbs import GibbsRun
 from coblock.inference.report import Sweep
 from coblock.inference.search import SearchRun
@@ -124,7 +125,7 @@ class FitRun:
     initial: list[Floats] | None = None  # memberships to start from
     schedule: Schedule = field(default_factory=Schedule)
     search: SearchRun | None = field(init=False, default=None)
-    run: GibbsRun | VariationalRun | None = field(init=False, default=None)
+    run: GibbsRun | VariationalRun | ConditionalRun | None = field(init=False, default=None)
 
     def sweeps(self) -> Iterator[Sweep]:
         """Yield a report after each sweep."""
@@ -144,15 +145,22 @@ class FitRun:
             partition = Partition.start(relation, most_probable(self._prepared(memberships)))
             self.search = SearchRun(partition, self.rng, self._most_clusters(), self.schedule)
             yield from self.search.sweeps(began)
-            found = self.search.partition
-            sure = memberships_of(found.labels, 1.0)
-            self.run = self._variational(sure, self._priors_of(found))
-            self.run.warm = True
+            self.run = self._after(self.search.partition)
             yield from self.run.sweeps(began, before=self.search.number)
+
+    def _after(self, found: Partition) -> ConditionalRun | VariationalRun:
+        """Return what follows the search: memberships given its partition, or the method."""
+        if self.settings.inference.endswith("0") and self.settings.shared_prior:
+            return ConditionalRun(found, self.schedule)
+        run = self._variational(memberships_of(found.labels, 1.0), self._priors_of(found))
+        run.warm = True
+        return run
 
     def may_stop(self) -> bool:
         """Say whether the stop rule applies to the last sweep."""
         run = self.run
+        if isinstance(run, ConditionalRun):
+            return run.settled
         if not isinstance(run, VariationalRun):
             return False
         begun = run.averaged > 1 if run.method.startswith("a") else run.number > 1
@@ -160,7 +168,10 @@ class FitRun:
 
     def conclude(self, trace: list[Sweep], *, converged: bool) -> Result:
         """Return the result as it stands."""
-        if self.run is not None:
+        if isinstance(self.run, ConditionalRun):
+            samples, found = None, self.run.memberships
+            priors = self._priors_of(self.run.partition)
+        elif self.run is not None:
             samples = self.run.samples if isinstance(self.run, GibbsRun) else None
             found, priors = self.run.memberships, self.run.priors
         else:  # stopped during the search

@@ -15,8 +15,9 @@ from coblock.partition import Partition
 SWEEPS_A_ROUND = 2  # best-label sweeps between two rounds of moves
 SHAKES = 3  # sampled sweeps that loosen a partition
 LOOSENED = 0.15  # share of the clusters merged with their nearest when one is loosened
-GAIN_A_ROUND = 2e-5  # relative gain of evidence below which a round has gained nothing
-PATIENCE = 2  # loosenings without gain before the search ends
+GAIN_A_ROUND = 2e-4  # relative gain of evidence below which a round has gained nothing,
+GAIN_LOOSENED = 2e-4  # and below which a loosening has
+PATIENCE = 1  # loosenings without gain before the search ends
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class SearchRun:
             yield from self._loosen(began, merging=loosenings % 2 == 1)
             yield from self._climb(began)
             loosenings += 1
-            if self._gained(best.log_joint(), self.partition.log_joint()):
+            if gained(best.log_joint(), self.partition.log_joint(), GAIN_LOOSENED):
                 failures = 0
             else:
                 failures += 1
@@ -67,7 +68,7 @@ class SearchRun:
             for d in range(len(self.partition.labels)):
                 merge_and_learn(self.partition, d)
             value = self.partition.log_joint()
-            if not self._gained(last, value):
+            if not gained(last, value, GAIN_A_ROUND):
                 return
             last = value
 
@@ -78,10 +79,6 @@ class SearchRun:
             for d in range(len(self.partition.labels)):
                 merge_nearest(self.partition, d, LOOSENED)
             self.partition.learn()
-
-    @staticmethod
-    def _gained(before: float, after: float) -> bool:
-        return after > before + GAIN_A_ROUND * abs(after)
 
     def _sweep(self, began: float, *, greedy: bool) -> Sweep:
         """Visit every object once, take the best label or draw one, and learn."""
@@ -105,3 +102,8 @@ class SearchRun:
 
 def _share_moved(old: Indices, new: Indices) -> float:
     return float((old != new).mean())
+
+
+def gained(before: float, after: float, share: float) -> bool:
+    """Say whether the evidence has risen by more than a share of it."""
+    return after > before + share * abs(after)

@@ -45,6 +45,7 @@ class VariationalRun:
     orderly: bool = False  # whether the order of the clusters is held
     settled: bool = False  # whether averaging may begin
     changes: list[float] = field(default_factory=list)  # of q, sweep by sweep
+    step: float = 1.0  # fraction of the way that memberships go in batches
     everybody: bool = False  # whether the next sweep visits objects that rest, too
     visits: Visits = field(init=False)
 
@@ -97,7 +98,9 @@ class VariationalRun:
         zeroth_order = self.method.endswith("0") or not self.warm
         if self.method != "vb" and zeroth_order and not self._is_sequential():
             everybody, self.everybody = self.everybody, False
-            return sweep_memberships(state, self.visits, self.schedule, everybody=everybody)
+            return sweep_memberships(
+                state, self.visits, self.schedule, everybody=everybody, step=self.step
+            )
         old = [q.copy() for q in state.q]
         if self.method == "vb":
             leave_one_out, entropy = vb.sweep(state)

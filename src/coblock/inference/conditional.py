@@ -1,0 +1,69 @@
+"""Memberships given a partition: how sure each object is of its cluster (MODEL 10, 13)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+
+from coblock.batches import Schedule, choose_labels, conditional_memberships
+from coblock.inference.report import Sweep
+from coblock.inference.variational import largest_change
+from coblock.kernels import Floats
+from coblock.partition import Partition
+from coblock.start import memberships_of
+
+
+@dataclass(slots=True)
+class ConditionalRun:
+    """The last sweeps of a search: everybody's memberships with all others held at their labels.
+
+    Soft sweeps from the partition found would leave it: their counts drift to less evidence, in
+    circles where many objects have few links. Labels that the memberships contradict are tried,
+    and taken if the evidence rises; then nothing moves any more.
+    """
+
+    partition: Partition
+    schedule: Schedule = field(default_factory=Schedule)
+    number: int = 0
+    memberships: list[Floats] = field(init=False)
+    settled: bool = False  # whether nobody would move
+
+    def __post_init__(self) -> None:
+        """Begin with memberships that are sure of the labels."""
+        self.memberships = memberships_of(self.partition.labels, 1.0)
+
+    def sweeps(self, began: float, before: int = 0) -> Iterator[Sweep]:
+        """Yield a report after each sweep, without end; ``before`` were done by the search."""
+        while True:
+            if not self.settled:
+                self.settled = not self._improve()
+            old = self.memberships
+            found, leave_one_out, _ = conditional_memberships(self.partition, self.schedule)
+            same = all(a.shape == b.shape for a, b in zip(old, found, strict=True))
+            change = largest_change(old, found) if same else 1.0
+            self.memberships = found
+            self.number += 1
+            value, clusters = self.partition.log_joint(), self.partition.n.shape
+            seconds = perf_counter() - began
+            yield Sweep(
+                before + self.number,
+                change,
+                leave_one_out,
+                value,
+                clusters[0],
+                clusters[1],
+                seconds,
+            )
+
+    def _improve(self) -> bool:
+        """Take everybody's best label if the evidence rises by that; say whether it did."""
+        trial = self.partition.copy()
+        best = np.full(sum(trial.relation.sizes), -1.0)
+        choose_labels(trial, best, self.schedule)
+        trial.recount()
+        trial.learn()
+        if trial.log_joint() <= self.partition.log_joint() + 1e-9:
+            return False
+        self.partition = trial
+        return True
