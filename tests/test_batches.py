@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import reference
-from coblock.batches import LONGEST_REST, Schedule, Visits, choose_labels, cut, sweep_memberships
+from coblock.batches import (
+    LONGEST_REST,
+    Schedule,
+    Visits,
+    choose_labels,
+    conditional_memberships,
+    cut,
+    sweep_memberships,
+)
 from coblock.estimator import IRM
 from coblock.generate import synth1
 from coblock.hyperparameters import Priors
@@ -168,9 +176,9 @@ def test_calm_objects_rest_and_everybody_is_visited_in_the_end():
     assert max(due.max() for due in visits.due) <= LONGEST_REST
 
 
-def test_a_default_fit_ends_at_a_fixed_point_of_the_full_sweep():
-    """Batches, resting objects and all: nobody wants to move in a complete sweep."""
-    model = IRM(inference="cvb0", batch_size=64, random_state=0).fit(synth1(1).X)
+def test_a_fit_with_resting_objects_ends_at_a_fixed_point_of_the_full_sweep():
+    """Nobody wants to move in a complete sweep."""
+    model = IRM(inference="cvb0", refine=False, batch_size=64, random_state=0).fit(synth1(1).X)
     assert model.converged_
     result = model._result
     state = State(result.relation, [q.copy() for q in result.memberships], result.priors)
@@ -191,3 +199,15 @@ def test_small_relations_are_swept_one_object_after_another():
     assert Schedule().is_sequential((400, 600))
     assert not Schedule().is_sequential((400, 601))
     assert Schedule(1).is_sequential((10**6, 10**6))
+
+
+def test_a_default_fit_ends_where_nobody_would_change_the_label():
+    """The memberships are the conditional probabilities given all other labels."""
+    model = IRM(batch_size=64, random_state=0).fit(synth1(1).X)
+    assert model.converged_
+    result = model._result
+    partition = Partition.start(result.relation, [label.copy() for label in result.labels])
+    found, _, _ = conditional_memberships(partition, Schedule(64))
+    for q, wanted, label in zip(result.memberships, found, result.labels, strict=True):
+        assert_allclose(q, wanted, atol=1e-6)
+        assert_array_equal(q.argmax(axis=1), label)

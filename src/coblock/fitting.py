@@ -20,7 +20,7 @@ from coblock.inference.gibbs import GibbsRun
 from coblock.inference.report import Sweep
 from coblock.inference.search import SearchRun
 from coblock.inference.variational import WARM, VariationalRun
-from coblock.kernels import Floats
+from coblock.kernels import Floats, Indices
 from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.result import Result, conclude
@@ -131,18 +131,19 @@ class FitRun:
         """Yield a report after each sweep."""
         began = perf_counter()
         settings, relation = self.settings, self.relation
-        memberships = self._start()
         if settings.inference == "gibbs":
+            memberships = self._start()
             priors = self._priors(memberships)
             weak = (float(priors.a.flat[0]), float(priors.b.flat[0]), priors.alpha)
             partition = Partition(relation, most_probable(memberships), *weak)
             self.run = GibbsRun(partition, self.rng, settings.max_iter, settings.rule)
             yield from self.run.sweeps(began)
         elif not settings.refine:
+            memberships = self._start()
             self.run = self._variational(memberships, self._priors(memberships))
             yield from self.run.sweeps(began)
         else:
-            partition = Partition.start(relation, most_probable(self._prepared(memberships)))
+            partition = Partition.start(relation, self._start_labels())
             self.search = SearchRun(partition, self.rng, self._most_clusters(), self.schedule)
             yield from self.search.sweeps(began)
             self.run = self._after(self.search.partition)
@@ -192,16 +193,21 @@ class FitRun:
         clusters = truncation(self.relation, settings.max_clusters, START_CLUSTERS)
         return memberships_of(spectral_labels(self.relation, clusters, self.rng))
 
-    def _prepared(self, memberships: list[Floats]) -> list[Floats]:
-        """Return memberships whose labels mean something: random ones are swept first."""
-        if self.settings.init != "random" or self.initial is not None:
-            return memberships
+    def _start_labels(self) -> list[Indices]:
+        """Return labels to start the search from; random memberships are swept first."""
+        settings = self.settings
+        if self.initial is not None:
+            return most_probable(self.initial)
+        if settings.init != "random":
+            clusters = truncation(self.relation, settings.max_clusters, START_CLUSTERS)
+            return spectral_labels(self.relation, clusters, self.rng)
+        memberships = self._start()
         state = State(self.relation, memberships, self._priors(memberships))
         run = VariationalRun(state, "cvb0", schedule=self.schedule)
         for sweep in run.sweeps(perf_counter()):
             if sweep.change < WARM or sweep.sweep == LONGEST_PREPARATION:
                 break
-        return run.memberships
+        return most_probable(run.memberships)
 
     def _variational(self, memberships: list[Floats], priors: Priors) -> VariationalRun:
         settings = self.settings

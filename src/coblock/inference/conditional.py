@@ -11,7 +11,8 @@ from coblock.inference.report import Sweep
 from coblock.inference.variational import largest_change
 from coblock.kernels import Floats
 from coblock.partition import Partition
-from coblock.start import memberships_of
+
+LEAST_GAIN = 1e-6  # relative gain of evidence for which labels are still changed
 
 
 @dataclass(slots=True)
@@ -26,22 +27,16 @@ class ConditionalRun:
     partition: Partition
     schedule: Schedule = field(default_factory=Schedule)
     number: int = 0
-    memberships: list[Floats] = field(init=False)
+    memberships: list[Floats] = field(default_factory=list)  # none before the first sweep
     settled: bool = False  # whether nobody would move
-
-    def __post_init__(self) -> None:
-        """Begin with memberships that are sure of the labels."""
-        self.memberships = memberships_of(self.partition.labels, 1.0)
 
     def sweeps(self, began: float, before: int = 0) -> Iterator[Sweep]:
         """Yield a report after each sweep, without end; ``before`` were done by the search."""
         while True:
             if not self.settled:
                 self.settled = not self._improve()
-            old = self.memberships
             found, leave_one_out, _ = conditional_memberships(self.partition, self.schedule)
-            same = all(a.shape == b.shape for a, b in zip(old, found, strict=True))
-            change = largest_change(old, found) if same else 1.0
+            change = self._change(found)
             self.memberships = found
             self.number += 1
             value, clusters = self.partition.log_joint(), self.partition.n.shape
@@ -56,6 +51,19 @@ class ConditionalRun:
                 seconds,
             )
 
+    def _change(self, found: list[Floats]) -> float:
+        """Return the mean change per object; at first all are sure of their labels."""
+        if not self.memberships:
+            labels = self.partition.labels
+            sure = [
+                q[np.arange(label.size), label].mean()
+                for q, label in zip(found, labels, strict=True)
+            ]
+            return 2.0 * (1.0 - float(min(sure)))
+        pairs = zip(self.memberships, found, strict=True)
+        same = all(old.shape == new.shape for old, new in pairs)
+        return largest_change(self.memberships, found) if same else 2.0
+
     def _improve(self) -> bool:
         """Take everybody's best label if the evidence rises by that; say whether it did."""
         trial = self.partition.copy()
@@ -63,7 +71,8 @@ class ConditionalRun:
         choose_labels(trial, best, self.schedule)
         trial.recount()
         trial.learn()
-        if trial.log_joint() <= self.partition.log_joint() + 1e-9:
+        before = self.partition.log_joint()
+        if trial.log_joint() <= before + LEAST_GAIN * abs(before):
             return False
         self.partition = trial
         return True

@@ -17,7 +17,8 @@ SHAKES = 3  # sampled sweeps that loosen a partition
 LOOSENED = 0.15  # share of the clusters merged with their nearest when one is loosened
 GAIN_A_ROUND = 2e-4  # relative gain of evidence below which a round has gained nothing,
 GAIN_LOOSENED = 2e-4  # and below which a loosening has
-PATIENCE = 1  # loosenings without gain before the search ends
+PATIENCE = 1  # loosenings without gain before the search ends,
+PATIENCE_IF_SMALL = 3  # where sweeps cost next to nothing
 
 
 @dataclass(slots=True)
@@ -39,7 +40,8 @@ class SearchRun:
         """Yield a report after each sweep."""
         yield from self._climb(began)
         best, failures, loosenings = self.partition.copy(), 0, 0
-        while failures < PATIENCE:
+        small = self.schedule.is_sequential(self.partition.relation.sizes)
+        while failures < (PATIENCE_IF_SMALL if small else PATIENCE):
             yield from self._loosen(began, merging=loosenings % 2 == 1)
             yield from self._climb(began)
             loosenings += 1
