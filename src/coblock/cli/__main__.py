@@ -1,0 +1,5 @@
+"""``python -m coblock.cli`` is ``coblock``."""
+
+from coblock.cli import app
+
+app()
