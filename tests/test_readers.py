@@ -231,7 +231,7 @@ def test_latin_1_is_told_and_read(tmp_path):
     content = "user,item\nann,tea\nrené,tea\n".encode("latin-1")
     for name, data in (("a.csv", content), ("a.csv.gz", gzip.compress(content))):
         path = written(tmp_path, name, data)
-        with pytest.raises(ReadError, match=r"byte 0xe9 .* line 3.*--encoding latin-1"):
+        with pytest.raises(ReadError, match=r"byte 0xe9 .* line 3.*encoding='latin-1'"):
             read(path)
         assert links(read(path, encoding="latin-1")) == {("ann", "tea"), ("rené", "tea")}
 

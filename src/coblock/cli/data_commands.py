@@ -103,8 +103,8 @@ def _tables(drawn: "Drawn") -> "dict[str, pl.DataFrame]":
     import polars as pl
 
     names = [
-        pl.Series([f"{letter}{i}" for i in range(size)], dtype=pl.String)
-        for letter, size in zip("rc", drawn.X.shape, strict=True)
+        pl.Series([f"{what}{i}" for i in range(size)], dtype=pl.String)
+        for what, size in zip(("row", "column"), drawn.X.shape, strict=True)
     ]
     row, column = drawn.X.nonzero()
     labels = (drawn.row_labels, drawn.column_labels)

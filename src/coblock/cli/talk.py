@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coblock.cli.failures import in_options
 from coblock.cli.options import OUTPUT
 from coblock.printable import printable
 
@@ -41,7 +42,7 @@ class Talk:
     def note(self, text: str) -> None:
         """Tell a sentence on the side."""
         if not self.quiet:
-            typer.echo(f"Note: {printable(text)}", err=True)
+            typer.echo(f"Note: {printable(in_options(text))}", err=True)
 
     def conclude(self, page: Callable[[], "RenderableType"], found: Mapping[str, object]) -> None:
         """Tell the result: to a program with ``--json``, else to a person."""
