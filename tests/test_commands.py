@@ -181,7 +181,7 @@ def test_a_terminal_has_a_bar(edges, tmp_path):
     assert code == 0, seen
     assert "\x1b[" in seen
     told = ESCAPES.sub("", seen)
-    assert re.search(r"sweep \d+ +change \S+ +\d+ x \d+ clusters +evidence -", told)
+    assert re.search(r"sweep \d+, change \S+, \d+ x \d+ clusters, evidence -", told)
     assert "2 x 2 clusters; converged" in told
     assert not re.search(r"^sweep 1: change", told, re.MULTILINE)
 
@@ -455,12 +455,10 @@ def test_files_that_cannot_grow_leave_nothing(place, edges, tmp_path):
     """Model and tables fit, the report does not."""
     sizes = {path.name: path.stat().st_size for path in (place / "result").iterdir()}
     assert max(sizes, key=sizes.get) == "report.html"
-    limit = sizes["report.html"] - 1
+    limit = sizes["report.html"] * 9 // 10
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "rows.csv").write_text("old")
-    ran = limited(
-        ["fit", str(edges), "--out", str(tmp_path / "o"), "--force"], sizes["report.html"] - 1
-    )
+    ran = limited(["fit", str(edges), "--out", str(tmp_path / "o"), "--force"], limit)
     assert ran.returncode == 2, ran.stderr
     assert "Error: " in ran.stderr
     assert "report.html cannot be written" in ran.stderr
@@ -565,7 +563,7 @@ def test_nasty_names_in_a_graph(nasty, tmp_path):
     assert coblock_("export", nasty / "o", "--to", "graphml", "--out", out).exit_code == 0
     names = pl.read_parquet(nasty / "nasty.parquet")["user"]
     found = {data["name"] for _, data in networkx.read_graphml(out).nodes(data=True)}
-    expected = {name for name in names if not re.search("[\x00-\x08]", name)}
+    expected = {name for name in names if not re.search("[\x00-\x08\r]", name)}
     assert expected <= found
 
 

@@ -13,7 +13,7 @@ from coblock.estimator import IRM
 from coblock.export import object_names
 from coblock.files import write_whole
 
-_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def label_graph(graph: Any, model: IRM, attribute: str = "cluster") -> None:
@@ -86,7 +86,7 @@ def to_graph(model: IRM) -> Any:
 def write_graph(graph: Any, path: str | Path, kind: str = "graphml") -> None:
     """Write a networkx graph as a GraphML or GML file, whole or not at all.
 
-    Characters that XML cannot hold become escapes.
+    Characters that XML cannot hold, or would change, become escapes.
     """
     check_choice("kind", kind, ("graphml", "gml"))
     networkx = _networkx()

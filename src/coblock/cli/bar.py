@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Column
 
 from coblock.inference.report import Sweep
 from coblock.progress import Forecast
@@ -22,7 +23,9 @@ def bar(console: Console, model: "IRM", starts: int) -> Iterator[Callable[[Sweep
     It shows sweep, change, clusters, evidence (the bound of it that a sweep has reached) and the
     time left. It goes away at the end.
     """
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=12))
+    line = Column(no_wrap=True, overflow="ellipsis")
+    text = TextColumn("{task.description}", table_column=line)
+    columns = (SpinnerColumn(), BarColumn(bar_width=8), text)
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("Looking for a start (the first run compiles)", total=None)
         tol = model.tol if model.inference not in {"gibbs", "vb"} else 0.0
@@ -46,25 +49,23 @@ def bar(console: Console, model: "IRM", starts: int) -> Iterator[Callable[[Sweep
 
 
 def describe(sweep: Sweep, left: float | None) -> str:
-    """Return what the bar says of a sweep; short, for eighty columns."""
+    """Return what the bar says of a sweep; a narrow screen cuts the end."""
     return (
-        f"sweep {sweep.sweep}  change {sweep.change:.1e}  "
-        f"{sweep.row_clusters} x {sweep.column_clusters} clusters  evidence {sweep.bound:,.0f}  "
-        f"{'' if left is None else duration(left) + ' left'}"
+        f"{'' if left is None else clock(left) + ' left, '}sweep {sweep.sweep}, "
+        f"change {sweep.change:.0e}, {sweep.row_clusters} x {sweep.column_clusters} clusters, "
+        f"evidence {sweep.bound:,.0f}"
     )
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time as people say it.
+def clock(seconds: float) -> str:
+    """Return a length of time as a clock shows it.
 
     Examples
     --------
-    >>> duration(8.4), duration(95), duration(7300)
-    ('8 s', '1 min 35 s', '2 h 1 min')
+    >>> clock(8.4), clock(95), clock(7300)
+    ('0:08', '1:35', '2:01:40')
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02}"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
