@@ -529,9 +529,11 @@ def fuzzer(monkeypatch):
     return run, targets
 
 
-def test_a_few_damaged_files(fuzzer, tmp_path):
+@pytest.mark.parametrize("target", ["models", "readers"])
+def test_a_few_damaged_files(fuzzer, tmp_path, target):
     run, targets = fuzzer
-    assert run.run(targets.readers(), 400, 7, tmp_path) == []
+    assert sorted(targets.TARGETS) == ["models", "readers"]
+    assert run.run(targets.TARGETS[target](), 400, 7, tmp_path) == []
 
 
 def test_every_sample_of_the_fuzzer_is_valid(fuzzer, tmp_path):
