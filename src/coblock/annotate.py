@@ -57,8 +57,8 @@ def to_graph(model: IRM) -> Any:
     --------
     >>> import numpy as np
     >>> graph = to_graph(IRM(random_state=0).fit(np.kron(np.eye(2), np.ones((9, 8)))))
-    >>> len(graph), graph.number_of_edges(), graph.nodes["row 0"]["cluster"]
-    (34, 144, 0)
+    >>> len(graph), graph.number_of_edges(), sorted(graph.nodes["row 0"])[:2]
+    (34, 144, ['bipartite', 'cluster'])
     """
     check_is_fitted(model)
     networkx = _networkx()
