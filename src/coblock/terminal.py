@@ -14,6 +14,7 @@ from coblock.estimator import IRM
 from coblock.evaluation import Evaluation
 from coblock.export import object_names
 from coblock.kernels import Floats
+from coblock.mosaic import Mosaic
 from coblock.printable import printable
 from coblock.summary import typical_members
 
@@ -91,6 +92,7 @@ def result_page(model: IRM, report: Path) -> RenderableType:
         Text(f"{clusters}; {_course(model)}.\n\nLinks in per cent, row clusters down:\n"),
         block_map(model),
         *notes,
+        Mosaic(relation, model._result.labels),
         report_line(report),
     )
 

@@ -81,9 +81,14 @@ def demo(
     def page() -> "RenderableType":
         from rich.console import Group
 
+        from coblock.mosaic import Mosaic
         from coblock.terminal import report_line, senate_page
 
-        return Group(senate_page(model, senate.senators, senate.parties), report_line(out / REPORT))
+        return Group(
+            senate_page(model, senate.senators, senate.parties),
+            Mosaic(relation, model._result.labels),
+            report_line(out / REPORT),
+        )
 
     talk.conclude(page, describe(model) | {"files": paths_in(out)})
 
