@@ -534,6 +534,7 @@ def nasty(tmp_path_factory) -> Path:
     ran = coblock_("fit", folder / "nasty.parquet", "--out", folder / "o", "--tol", 0.01)
     assert ran.exit_code == 0, ran.output
     assert not re.search("[\x00\x07\u202e]", ran.output)
+    assert "x" * 50 not in ran.output
     return folder
 
 

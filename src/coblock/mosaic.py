@@ -15,6 +15,7 @@ from coblock.report.palette import LIGHT, UNSEEN, Colour, blend
 from coblock.report.picture import Bins, by_cluster, count, full_density
 
 WIDEST, HIGHEST, GAP = 38, 17, 3  # characters of a picture, and between the two
+FAINT = 0.3  # density of the darkest pixels
 CAPTIONS = ("as it came", "sorted by cluster")
 BLOCKS, ASCII = " ░▒▓█", " .:*#"  # from no links to many
 UPPER_HALF = "▀"  # its colour is the upper pixel, that of the paper the lower one
@@ -58,9 +59,12 @@ class Mosaic:
 
 
 def _shares(bins: Bins, full: float) -> Floats:
-    """Return how dark each pixel is, from 0 to 1; NaN where all of its cells are unseen."""
-    dark = np.sqrt(np.minimum(bins.density / full, 1.0))
-    return np.where(bins.seen > 0, dark, np.nan)
+    """Return how dark each pixel is, from 0 to 1; NaN where all of its cells are unseen.
+
+    Faint pictures are lifted by a square root.
+    """
+    share = np.minimum(bins.density / full, 1.0)
+    return np.where(bins.seen > 0, np.sqrt(share) if full < FAINT else share, np.nan)
 
 
 def _enlarged(shares: Floats, pixels: tuple[int, int]) -> Floats:
@@ -73,7 +77,8 @@ def _enlarged(shares: Floats, pixels: tuple[int, int]) -> Floats:
 def _plain(shares: Floats, characters: str) -> list[list[Segment]]:
     """Return lines of lighter and darker characters."""
     last = len(characters) - 1
-    shade: NDArray[np.int64] = np.ceil(np.nan_to_num(shares) * last).astype(np.int64)
+    known = np.nan_to_num(shares)
+    shade: NDArray[np.int64] = np.maximum(np.rint(known * last), known > 0).astype(np.int64)
     return [[Segment("".join(characters[s] for s in line))] for line in shade]
 
 

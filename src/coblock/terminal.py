@@ -21,6 +21,7 @@ from coblock.summary import typical_members
 PALE, DARK = (247, 251, 255), (8, 48, 107)  # from no links to all links
 COLUMNS_ABREAST = 17  # column clusters side by side on a screen of 80 characters
 ROWS_SHOWN, CLUSTERS_NAMED = 30, 12  # of a page
+LONGEST_NAME = 40  # characters
 SCORES = {
     "log likelihood per cell": "log_likelihood",
     "area under the curve (AUC)": "auc",
@@ -68,9 +69,15 @@ def _cell(p: float) -> Text:
 def members(model: IRM, names: Sequence[str] | None, membership: Floats, most: int) -> list[str]:
     """Return for each row cluster a line with its surest members."""
     return [
-        printable(", ".join(typical_members(membership, model.row_labels_, k, names, most)))
+        ", ".join(map(_short, typical_members(membership, model.row_labels_, k, names, most)))
         for k in range(membership.shape[1])
     ]
+
+
+def _short(name: str) -> str:
+    """Return a name as a terminal can show it."""
+    shown = printable(name[: LONGEST_NAME + 1])
+    return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 3]}..."
 
 
 def result_page(model: IRM, report: Path) -> RenderableType:

@@ -51,7 +51,7 @@ def bar(console: Console, model: "IRM", starts: int) -> Iterator[Callable[[Sweep
 def describe(sweep: Sweep, left: float | None) -> str:
     """Return what the bar says of a sweep; a narrow screen cuts the end."""
     return (
-        f"{'' if left is None else clock(left) + ' left, '}sweep {sweep.sweep}, "
+        f"{'' if left is None or left < 1.0 else clock(left) + ' left, '}sweep {sweep.sweep}, "
         f"change {sweep.change:.0e}, {sweep.row_clusters} x {sweep.column_clusters} clusters, "
         f"evidence {sweep.bound:,.0f}"
     )
