@@ -144,7 +144,7 @@ class Fitting:
     ] = "acvb0"
     max_clusters: Annotated[
         str | None,
-        _model(help="Most clusters; N, or ROWS,COLUMNS. By default there is no limit."),
+        _model(help="Most clusters. By default there is no limit.", metavar="N|ROWS,COLUMNS"),
     ] = None
     init: Annotated[str, _model(help="Where to start.", metavar="spectral|random")] = "spectral"
     refine: Annotated[
@@ -153,6 +153,15 @@ class Fitting:
     prior: Annotated[
         str, _model(help="One prior for all blocks, or one each.", metavar="shared|per-block")
     ] = "shared"
+    variance: Annotated[
+        str, _model(help="Of the counts, for acvb and cvb.", metavar="exact|paper")
+    ] = "exact"
+    hyperparameters: Annotated[
+        str, _model(help="How priors are learnt.", metavar="newton|fixed-point|fixed")
+    ] = "newton"
+    burn_in: Annotated[
+        int | None, _model(min=0, help="Sweeps before averaging; found by looking.")
+    ] = None
     tol: Annotated[float, _model(help="Stop when the change falls below it.")] = 1e-5
     max_iter: Annotated[int, _model(min=1, help="Most sweeps.")] = 1000
     n_init: Annotated[int, _model(min=1, help="Fits from different starts; the best is kept.")] = 1
