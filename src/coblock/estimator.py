@@ -1,6 +1,5 @@
 """The scikit-learn face of coblock; it holds no mathematics."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from coblock.fitting import Settings, fit
 from coblock.inference.report import Sweep
 from coblock.inference.variational import METHODS
 from coblock.kernels import Floats
+from coblock.progress import tell_and
 from coblock.relation import Relation
 from coblock.result import Result
 from coblock.start import memberships_of
@@ -177,7 +177,7 @@ class IRM(BiclusterMixin, BaseEstimator):
             settings,
             np.random.default_rng(seed),
             initial=initial,
-            callback=self._callback(),
+            callback=tell_and(self.callback) if self.verbose else self.callback,
         )
         self._publish(result)
         return self
@@ -420,9 +420,6 @@ class IRM(BiclusterMixin, BaseEstimator):
             raise ValueError(msg)
         return [q.copy() for q in model._result.memberships]
 
-    def _callback(self) -> Callable[[Sweep], object] | None:
-        return _tell_and(self.callback) if self.verbose else self.callback
-
     def _publish(self, result: Result) -> None:
         """Set the fitted attributes."""
         self._result = result
@@ -444,16 +441,3 @@ class IRM(BiclusterMixin, BaseEstimator):
         self.n_iter_ = len(result.trace)
         self.converged_ = result.converged
         self.trace_ = [sweep.as_dict() for sweep in result.trace]
-
-
-def _tell_and(callback: Callable[[Sweep], object] | None) -> Callable[[Sweep], object]:
-    """Return a callback that writes a line per sweep to standard error first."""
-
-    def tell(sweep: Sweep) -> object:
-        sys.stderr.write(
-            f"sweep {sweep.sweep}: change {sweep.change:.2e}, bound {sweep.bound:,.1f}, "
-            f"{sweep.row_clusters} x {sweep.column_clusters} clusters, {sweep.seconds:.1f} s\n"
-        )
-        return None if callback is None else callback(sweep)
-
-    return tell

@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ _ADVICE = {
     errno.EPERM: "you may not write in this folder. Choose another place",
     errno.ENOENT: "its folder does not exist. Create the folder first",
     errno.ENOTDIR: "what should be its folder is a file. Choose another place",
+    errno.EFBIG: "the file would be larger than the system allows. Choose another place",
     errno.EISDIR: "it is a folder. Name a file",
     errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
 }
@@ -45,9 +47,76 @@ def write_whole(path: str | Path, data: bytes | Callable[[Path], object]) -> Non
     try:
         _write_and_rename(Path(os.path.realpath(path)), data)
     except OSError as error:
-        reason = _ADVICE.get(error.errno or 0, f"{error.strerror or error}. Choose another place")
-        msg = f"{path} cannot be written: {reason}."
+        raise _refusal(path, error) from error
+
+
+def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
+    """Put several files in a folder such that a failure leaves none of them.
+
+    They are made in a temporary folder on the same disk and moved when all are there. Other files
+    of the folder stay, earlier ones of the same names are replaced.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Created where it does not exist.
+    fill : callable
+        Writes the files to the folder that it is given.
+
+    Raises
+    ------
+    WriteError
+        With a sentence that says why.
+    """
+    target = Path(os.path.realpath(folder))
+    staging = None
+    try:
+        staging = _staging(target)
+        fill(staging)
+        _move_all(staging, target)
+    except WriteError as error:
+        msg = str(error).replace(str(staging), str(folder))
         raise WriteError(msg) from error
+    except OSError as error:
+        raise _refusal(folder, error) from error
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)  # the first error is the one to tell
+
+
+def check_writable(folder: str | Path) -> None:
+    """Refuse, before any work is done, a folder that files cannot be written to."""
+    try:
+        _staging(Path(os.path.realpath(folder))).rmdir()
+    except OSError as error:
+        raise _refusal(folder, error) from error
+
+
+def _refusal(path: str | Path, error: OSError) -> WriteError:
+    reason = _ADVICE.get(error.errno or 0, f"{error.strerror or error}. Choose another place")
+    return WriteError(f"{path} cannot be written: {reason}.")
+
+
+def _staging(target: Path) -> Path:
+    """Make a temporary folder on the disk of the target: in it, or in the nearest one above."""
+    place = target
+    while not place.exists():
+        place = place.parent
+    staging = place / f".coblock-{secrets.token_hex(8)}.tmp"
+    staging.mkdir()
+    return staging
+
+
+def _move_all(staging: Path, target: Path) -> None:
+    """Give the files their names; nothing is moved where a folder is in the way."""
+    target.mkdir(parents=True, exist_ok=True)
+    paths = sorted(staging.iterdir())
+    for path in paths:
+        if (target / path.name).is_dir():
+            raise _refusal(target / path.name, IsADirectoryError(errno.EISDIR, ""))
+    for path in paths:
+        path.replace(target / path.name)
+    _sync_folder(target)
 
 
 def _write_and_rename(path: Path, data: bytes | Callable[[Path], object]) -> None:

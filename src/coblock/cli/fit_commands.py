@@ -1,0 +1,123 @@
+"""Commands that fit: ``fit`` and ``demo``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coblock.cli.failures import NOT_CONVERGED
+from coblock.cli.options import OUTPUT, EdgesFile, Fitting, Force, Formulas, Layout, Seed
+from coblock.cli.results import (
+    REPORT,
+    check_folder,
+    describe,
+    has_converged,
+    paths_in,
+    write_results,
+)
+from coblock.cli.talk import Talk
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from coblock.estimator import IRM
+    from coblock.readers import Reading
+
+
+def fit(
+    edges: EdgesFile,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the result.", show_default=False)
+    ],
+    layout: Layout,
+    fitting: Fitting,
+    talk: Talk,
+    force: Force = False,
+    formulas: Formulas = False,
+    title: Annotated[
+        str | None, typer.Option(help="Head line of the report.", rich_help_panel=OUTPUT)
+    ] = None,
+) -> None:
+    """Find the blocks in a file of edges, and write model, tables and report to a folder.
+
+    The folder gets model.safetensors, rows.csv, columns.csv, blocks.csv, trace.csv and report.html:
+    all of them, or none.
+
+    Example:  coblock fit purchases.csv --row customer --column product --out result
+    """
+    model = fitting.estimator()
+    check_folder(out, force=force)
+    reading = layout.read(edges, fitting.relation)
+    tell_reading(reading, talk)
+    with talk.watching(model):
+        model.fit(reading.relation)
+    write_results(model, out, title=title or edges.name, formulas=formulas)
+    conclude(model, reading, out, talk)
+
+
+def demo(
+    talk: Talk,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result.")] = Path(
+        "coblock-demo"
+    ),
+) -> None:
+    """Find the blocks in the votes of a US Senate, show them and write a report.
+
+    Example:  coblock demo --seed 1
+    """
+    from coblock.datasets import load_senate
+    from coblock.estimator import IRM
+    from coblock.relation import Relation
+
+    check_folder(out, force=True)
+    senate = load_senate()
+    relation = Relation.build(senate.values, row_names=senate.senators, column_names=senate.votes)
+    model = IRM(random_state=seed)
+    with talk.watching(model):
+        model.fit(relation)
+    write_results(model, out, title="Roll calls of the 109th US Senate")
+
+    def page() -> "RenderableType":
+        from rich.console import Group
+
+        from coblock.mosaic import Mosaic
+        from coblock.terminal import report_line, senate_page
+
+        return Group(
+            senate_page(model, senate.senators, senate.parties),
+            Mosaic(relation, model._result.labels),
+            report_line(out / REPORT),
+        )
+
+    talk.conclude(page, describe(model) | {"files": paths_in(out)})
+
+
+def tell_reading(reading: "Reading", talk: Talk) -> None:
+    """Tell what reading a file has found out."""
+    for note in reading.notes:
+        talk.note(note)
+    if reading.duplicates:
+        talk.note(
+            f"{reading.duplicates:,} of {reading.edges:,} edges repeat an earlier pair and were "
+            "counted once."
+        )
+
+
+def conclude(model: "IRM", reading: "Reading", out: Path, talk: Talk) -> None:
+    """Tell what was found and where it is; end with the right code."""
+
+    def page() -> "RenderableType":
+        from coblock.terminal import result_page
+
+        return result_page(model, out / REPORT)
+
+    found = describe(model) | {
+        "edges": reading.edges,
+        "duplicates": reading.duplicates,
+        "notes": list(reading.notes),
+        "files": paths_in(out),
+    }
+    talk.conclude(page, found)
+    if not has_converged(model):
+        raise typer.Exit(NOT_CONVERGED)
