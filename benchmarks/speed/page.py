@@ -36,25 +36,43 @@ def found(answers: Answers, name: str) -> str:
     )
 
 
+def products(answers: Answers, name: str) -> str:
+    """Return the time of a sweep over that of the two products it cannot avoid."""
+    sweep = answers[name]
+    settled, everybody = (sweep[key] / sweep["products"] for key in ("sweep", "everybody"))
+    return f"{settled:.1f} (everybody visited: {everybody:.1f})"
+
+
+def against_graph_tool(answers: Answers, source: str) -> str:
+    """Compare a default fit with graph-tool's."""
+    pair = (answers, f"fit {source}", f"graph-tool {source}")
+    return f"{ratio(*pair)}; {better(*pair)}"
+
+
+def against_spectral(answers: Answers, size: str) -> str:
+    """Compare a default fit with SpectralCoclustering, which is told the number of clusters."""
+    ours, theirs = f"fit {size}", f"spectral {size}"
+    return (
+        f"{ratio(answers, ours, theirs)}; {found(answers, ours)} (SpectralCoclustering: ARI "
+        f"{answers[theirs]['ari']:.3f}, {answers[theirs]['seconds']:.1f} s)"
+    )
+
+
+def netflix(answers: Answers) -> str:
+    """Say how the largest fit went."""
+    fit = answers["fit netflix"]
+    end = "converged" if fit["converged"] else "not converged"
+    return f"{fit['seconds'] / 60:.1f} min, {fit['links'] / 1e6:.1f} M links, {end}"
+
+
 LINES: list[tuple[str, str, str, Callable[[Answers], str]]] = [
     (
         "ml1m, K = 40, one thread: settled sweep ÷ (X @ R plus X.T @ Q by SciPy)",
         "5",
         "3",
-        lambda a: (
-            f"{a['sweep ml1m']['sweep'] / a['sweep ml1m']['products']:.1f} (everybody visited: "
-            f"{a['sweep ml1m']['everybody'] / a['sweep ml1m']['products']:.1f})"
-        ),
+        lambda a: products(a, "sweep ml1m"),
     ),
-    (
-        "ArtistXTag, K = 80: the same",
-        "40",
-        "15",
-        lambda a: (
-            f"{a['sweep artistxtag']['sweep'] / a['sweep artistxtag']['products']:.0f} (everybody "
-            f"visited: {a['sweep artistxtag']['everybody'] / a['sweep artistxtag']['products']:.0f})"
-        ),
-    ),
+    ("ArtistXTag, K = 80: the same", "40", "15", lambda a: products(a, "sweep artistxtag")),
     (
         "two threads ÷ one thread, sweep on imdb50k, K = 40",
         "0.6",
@@ -65,37 +83,26 @@ LINES: list[tuple[str, str, str, Callable[[Answers], str]]] = [
         "default fit, ArtistXTag: time ÷ graph-tool's nested fit",
         "0.5, better evidence",
         "0.2",
-        lambda a: (
-            f"{ratio(a, 'fit artistxtag', 'graph-tool artistxtag')}; "
-            f"{better(a, 'fit artistxtag', 'graph-tool artistxtag')}"
-        ),
+        lambda a: against_graph_tool(a, "artistxtag"),
     ),
     (
         "default fit, ml1m: time ÷ graph-tool's flat fit",
         "0.5, better evidence",
         "0.1",
-        lambda a: (
-            f"{ratio(a, 'fit ml1m', 'graph-tool ml1m')}; {better(a, 'fit ml1m', 'graph-tool ml1m')}"
-        ),
+        lambda a: against_graph_tool(a, "ml1m"),
     ),
     (
         "default fit, generated 20,000 x 5,000, 12 x 10 blocks, 0.8 M links: time ÷ "
         "SpectralCoclustering with the true K",
         "4, ARI 0.95",
         "2",
-        lambda a: (
-            f"{ratio(a, 'fit 20,000', 'spectral 20,000')}; {found(a, 'fit 20,000')} "
-            f"(SpectralCoclustering: ARI {a['spectral 20,000']['ari']:.3f})"
-        ),
+        lambda a: against_spectral(a, "20,000"),
     ),
     (
         "the same, 200,000 x 20,000, 20 x 15 blocks, 5 M links",
         "8, ARI 0.93",
         "3",
-        lambda a: (
-            f"{ratio(a, 'fit 200,000', 'spectral 200,000')}; {found(a, 'fit 200,000')} "
-            f"(SpectralCoclustering: ARI {a['spectral 200,000']['ari']:.3f})"
-        ),
+        lambda a: against_spectral(a, "200,000"),
     ),
     (
         "rows and links doubled three times, K = 20: exponent of the sweep's time",
@@ -107,16 +114,13 @@ LINES: list[tuple[str, str, str, Callable[[Answers], str]]] = [
         "480,189 x 17,770, heavy-tailed degrees, K = 60, to convergence",
         "30 min",
         "10 min",
-        lambda a: (
-            f"{a['fit netflix']['seconds'] / 60:.1f} min, {a['fit netflix']['links'] / 1e6:.1f} M "
-            f"links, converged: {a['fit netflix']['converged']}"
-        ),
+        netflix,
     ),
     (
-        "its peak memory",
+        "its peak memory, the links as given included",
         "2 GB",
         "1 GB",
-        lambda a: f"{a['fit netflix']['peak'] / 1e9:.2f} GB, the links as given included",
+        lambda a: f"{a['fit netflix']['peak'] / 1e9:.2f} GB",
     ),
     (
         "growth of memory in that fit ÷ bytes of links by row and by column plus memberships",
@@ -141,8 +145,8 @@ def write_page(answers: Answers, machine: str) -> None:
     lines = [
         "# Speed",
         "",
-        "Written by `make bench` (`python -m speed` in `benchmarks/`); every figure is measured. "
-        f"Commit {commit}, {machine}. Ratios are from one run; each measurement has its own process. "
+        "Written by `make bench`; every figure is measured. "
+        f"Commit {commit}, {machine}. Ratios are from one run; every measurement has a process. "
         "Peers are seeded (graph-tool: seeds 1 to 3, the median time and the best of three) and "
         "stopped after 600 s.",
         "",
@@ -181,7 +185,8 @@ def _fit_line(name: str, fit: dict) -> str:
     peak = f"{fit['peak'] / 1e9:.2f} GB" if "peak" in fit else ""
     stopped = "" if fit.get("ended", True) else " (stopped)"
     shape = f"{fit['clusters'][0]} x {fit['clusters'][1]}"
-    return f"| {name} | {fit['seconds']:.1f}{stopped} | {shape} | {fit['evidence']:,.0f} | {ari} | {peak} |"
+    seconds, evidence = f"{fit['seconds']:.1f}{stopped}", f"{fit['evidence']:,.0f}"
+    return f"| {name} | {seconds} | {shape} | {evidence} | {ari} | {peak} |"
 
 
 def _draw_growth(growth: dict) -> None:

@@ -85,10 +85,7 @@ def main() -> None:
     if peer.startswith("graph-tool"):
         graph_tool(X, nested=peer.endswith("nested"))
         return
-    if peer == "SpectralCoclustering":
-        found = spectral(X, int(sys.argv[4]))
-    else:
-        found = leiden(X)
+    found = leiden(X) if peer == "Leiden" else spectral(X, int(sys.argv[4]))
     write(*found, perf_counter() - began)
 
 

@@ -12,8 +12,8 @@ class Planted:
     """Links, true labels, and the best row ARI that the true parameters can reach."""
 
     X: sparse.csr_array
-    rows: np.ndarray
-    columns: np.ndarray
+    rows: np.ndarray | None
+    columns: np.ndarray | None
     best: float
 
 
@@ -33,7 +33,9 @@ def planted(
     """
     rng = np.random.default_rng(seed)
     z = [rng.integers(K, size=size) for K, size in zip(blocks, shape, strict=True)]
-    members = [[np.flatnonzero(label == k) for k in range(K)] for label, K in zip(z, blocks)]
+    members = [
+        [np.flatnonzero(label == k) for k in range(K)] for label, K in zip(z, blocks, strict=True)
+    ]
     weights = [_weights(size, tail, rng) for size in shape]
     rate = np.exp(rng.normal(0.0, contrast, blocks))
     sizes = [np.bincount(label, minlength=K) for label, K in zip(z, blocks, strict=True)]

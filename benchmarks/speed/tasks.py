@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -96,14 +97,8 @@ def growth() -> Answer:
     seconds, links = [], []
     for doubling in range(4):
         drawn = planted((10_000 << doubling, 4_000), (20, 20), 200_000 << doubling, 1.0)
-        state, visits = settled(drawn.X, 20)
-        seconds.append(
-            float(
-                np.median(
-                    [timed(lambda: sweep_memberships(state, visits, Schedule())) for _ in range(5)]
-                )
-            )
-        )
+        sweep = partial(sweep_memberships, *settled(drawn.X, 20), Schedule())
+        seconds.append(float(np.median([timed(sweep) for _ in range(5)])))
         links.append(int(drawn.X.nnz))
     exponent = float(np.polyfit(np.log(links), np.log(seconds), 1)[0])
     return {"links": links, "seconds": seconds, "exponent": exponent}
@@ -112,8 +107,8 @@ def growth() -> Answer:
 def first_use() -> Answer:
     """Time a process from its start to the first sweep, kernels cached."""
     code = (
-        "from coblock import IRM; import numpy as np;"
-        "IRM(max_iter=1, callback=lambda s: True).fit(np.random.default_rng(0).random((1500, 900)) < .1)"
+        "from coblock import IRM; import numpy as np; rng = np.random.default_rng(0);"
+        "IRM(max_iter=1, callback=lambda s: True).fit(rng.random((1500, 900)) < .1)"
     )
     command = [sys.executable, "-W", "ignore", "-c", code]
     subprocess.run(command, check=True)
@@ -153,6 +148,28 @@ def default_fit(source: str, jobs: int = 2) -> Answer:
     return answer
 
 
+def relation(source: str) -> Planted:
+    """Return a generated or a real relation; of the latter no truth is known."""
+    if source not in GENERATED:
+        return Planted(load(source), None, None, np.nan)
+    with tempfile.TemporaryDirectory() as folder:  # drawn elsewhere: its memory is not ours
+        path = Path(folder) / "drawn.npz"
+        subprocess.run([sys.executable, "-m", "speed.tasks", "draw", source, str(path)], check=True)
+        with np.load(path) as kept:
+            ends = (kept["data"], kept["indices"], kept["indptr"])
+            X = sparse.csr_array(ends, shape=tuple(kept["shape"]))
+            return Planted(X, kept["rows"], kept["columns"], float(kept["best"]))
+
+
+def draw(source: str, path: str) -> None:
+    """Draw a relation and write it to a file."""
+    drawn = GENERATED[source]()
+    X = drawn.X
+    index = X.indices.astype(np.int32)
+    parts = {"data": X.data, "indices": index, "indptr": X.indptr.astype(np.int32)}
+    np.savez(path, shape=X.shape, rows=drawn.rows, columns=drawn.columns, best=drawn.best, **parts)
+
+
 def resident() -> int:
     """Return the largest resident memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -178,6 +195,7 @@ def peer(name: str, source: str, clusters: int = 0) -> Answer:
                 check=True,
                 timeout=BOUND,
                 env={**os.environ, "PYTHONPATH": ""},
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
@@ -232,4 +250,7 @@ TASKS: dict[str, Callable[[], Answer]] = {
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "draw":
+        draw(*sys.argv[2:])
+        sys.exit()
     sys.stdout.write(json.dumps(TASKS[sys.argv[1]]()))
