@@ -5,7 +5,7 @@ without a link in it, and its expansion around whole numbers of links. An object
 the blocks it has links or unseen cells in. From the counts it is left out exactly in clusters it
 is a member of; where its membership is small, blocks without its links follow to first order.
 
-Memberships are within 1e-7 of what the exact update gives (tests/test_batches.py).
+Memberships are within 1e-6 of what the exact update gives (tests/test_batches.py).
 """
 
 from typing import NamedTuple
