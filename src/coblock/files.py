@@ -6,6 +6,7 @@ import secrets
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 _ADVICE = {
@@ -119,10 +120,23 @@ def _move_all(staging: Path, target: Path) -> None:
     _sync_folder(target)
 
 
+def remove_leftovers(path: str | Path) -> None:
+    """Remove temporary files that killed processes have left of this one."""
+    target = Path(os.path.realpath(path))
+    for leftover in target.parent.glob(f"{_beginning(target)}*.tmp"):
+        with suppress(OSError):  # somebody else's; it does no harm
+            leftover.unlink()
+
+
+def _beginning(path: Path) -> str:
+    """Return how the names of the temporary files of a file begin; never too long."""
+    return f".coblock-{blake2b(os.fsencode(path.name), digest_size=4).hexdigest()}-"
+
+
 def _write_and_rename(path: Path, data: bytes | Callable[[Path], object]) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    temporary = path.parent / f".coblock-{secrets.token_hex(8)}.tmp"
+    temporary = path.parent / f"{_beginning(path)}{secrets.token_hex(8)}.tmp"
     try:
         temporary.open("xb").close()  # with the permissions that new files get here
         mode = (path if path.exists() else temporary).stat().st_mode

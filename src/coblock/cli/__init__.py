@@ -12,6 +12,7 @@ from coblock.cli.failures import guarded
 from coblock.cli.fit_commands import demo, fit
 from coblock.cli.model_commands import export, predict, recommend, report
 from coblock.cli.options import spread
+from coblock.cli_resume import resume
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 
-COMMANDS = (fit, report, predict, recommend, evaluate, generate, export, demo)
+COMMANDS = (fit, resume, report, predict, recommend, evaluate, generate, export, demo)
 
 
 def _tell_version(asked: bool) -> None:

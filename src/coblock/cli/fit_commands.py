@@ -16,6 +16,7 @@ from coblock.cli.results import (
     write_results,
 )
 from coblock.cli.talk import Talk
+from coblock.cli_resume import checkpoint_of, keeping
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,9 +50,11 @@ def fit(
     check_folder(out, force=force)
     reading = layout.read(edges, fitting.relation)
     tell_reading(reading, talk)
-    with talk.watching(model):
-        model.fit(reading.relation)
+    model.set_params(checkpoint=checkpoint_of(out))
+    with talk.watching(model), keeping(model):
+        model._fit(reading.relation)
     write_results(model, out, title=title or edges.name, formulas=formulas)
+    checkpoint_of(out).unlink(missing_ok=True)
     conclude(model, reading, out, talk)
 
 

@@ -37,7 +37,11 @@ def write_results(model: "IRM", folder: Path, *, title: str, formulas: bool = Fa
 
 def settings(model: "IRM") -> dict[str, object]:
     """Return the parameters that a report shows."""
-    return {name: value for name, value in model.get_params().items() if name != "callback"}
+    return {
+        name: value
+        for name, value in model.get_params().items()
+        if name not in {"callback", "checkpoint"}
+    }
 
 
 def find_model(path: Path) -> "IRM":
