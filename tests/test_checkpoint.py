@@ -117,7 +117,7 @@ SETTINGS = {
 }
 SEARCH = {"climbing", "loosening"}
 PHASES = {
-    "sequential": SEARCH | {"conditional"},
+    "sequential": SEARCH | {"variational", "averaging"},
     "batches": SEARCH | {"conditional"},
     "second order": SEARCH | {"variational", "averaging"},
     "plain": {"variational", "averaging"},
