@@ -7,10 +7,12 @@ on the number of threads; neither, therefore, does a single bit of the result.
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
+from coblock import moves
 from coblock.counts import Sums, own_cells
 from coblock.kernels import Floats, Indices, batch
 from coblock.kernels.memberships import next_is_row
@@ -62,6 +64,55 @@ class Schedule:
             return [function(part) for part in parts]
         return list(self.threads.map(function, parts))
 
+    def part_clusters(
+        self, partition: Partition, d: int, rng: np.random.Generator
+    ) -> list[moves.Parting]:
+        """Return for every cluster of domain ``d`` the best parting found."""
+        return moves.part_clusters(partition, d, rng)
+
+    def renew(
+        self, state: State, d: int, objects: Indices, parts: list[slice], visits: "Visits"
+    ) -> tuple[list[batch.Outcome], Floats]:
+        """Visit objects of domain ``d``; return the outcomes by part, and new memberships."""
+        code, domain, other = state.relation.code, state.domain(d), state.domain(-1 - d)
+        blocks = state.blocks(d)
+        tables = shared_tables(code, blocks, other.m, len(domain.places))
+        fresh = np.empty((objects.size, domain.m.size))
+
+        def visit(part: slice) -> batch.Outcome:
+            left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
+            outcome = batch.Outcome(*left, fresh[part], *no_change(blocks.n.shape))
+            chosen = domain._replace(order=objects[part])
+            batch.visit_all(code, chosen, other, tables, outcome)
+            return outcome
+
+        return self.map(visit, parts), fresh
+
+    def choose(
+        self,
+        partition: Partition,
+        d: int,
+        objects: Indices,
+        parts: list[slice],
+        uniform: Floats,
+        visits: "Visits",
+    ) -> tuple[list[batch.Outcome], Indices]:
+        """Visit objects of domain ``d``; return the outcomes by part, and new labels."""
+        relation = partition.relation
+        code, domain, other = relation.code, partition.domain(d), partition.domain(-1 - d)
+        blocks = partition.blocks(d)
+        tables = shared_tables(code, blocks, other.m, len(domain.places))
+        fresh = np.empty(objects.size, dtype=np.int32)
+
+        def choose(part: slice) -> batch.Outcome:
+            left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
+            outcome = batch.Outcome(*left, np.empty((0, 0)), *no_change(blocks.n.shape))
+            chosen = domain._replace(order=objects[part])
+            batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
+            return outcome
+
+        return self.map(choose, parts), fresh
+
 
 @dataclass(slots=True)
 class Visits:
@@ -109,7 +160,7 @@ def sweep_memberships(
         chosen = visits.of_sweep(d, objects, everybody)
         visited[d].append(chosen)
         if chosen.size:
-            _renew_batch(state, d, chosen, visits, schedule)
+            _renew_batch(state, d, objects, chosen, visits, schedule)
     changes = []
     for d, batches in enumerate(visited):
         those = np.concatenate(batches)
@@ -121,29 +172,19 @@ def sweep_memberships(
 
 
 def _renew_batch(
-    state: State, d: int, objects: Indices, visits: Visits, schedule: Schedule
+    state: State, d: int, batch_of: slice, objects: Indices, visits: Visits, schedule: Schedule
 ) -> None:
     """Renew the memberships of objects of one domain against the same counts."""
-    code, domain, other = state.relation.code, state.domain(d), state.domain(-1 - d)
-    blocks = state.blocks(d)
-    tables = shared_tables(code, blocks, other.m, len(domain.places))
-    fresh = np.empty((objects.size, domain.m.size))
-
-    def visit(part: slice) -> batch.Outcome:
-        left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-        outcome = batch.Outcome(*left, fresh[part], *_no_change(blocks.n.shape))
-        chosen = domain._replace(order=objects[part])
-        batch.visit_all(code, chosen, other, tables, outcome)
-        return outcome
+    parts = parts_of(objects, batch_of, state.relation.sizes[d])
+    outcomes, fresh = schedule.renew(state, d, objects, parts, visits)
+    domain, shape = state.domain(d), state.blocks(d).n.shape
 
     def look_around(part: slice) -> Floats:
-        sums = np.zeros((3, *blocks.n.shape))
+        sums = np.zeros((3, *shape))
         chosen = domain._replace(order=objects[part])
         batch.sums_of_neighbours(chosen, visits.moved[d], fresh[part], sums)
         return sums
 
-    parts = cut(objects.size)
-    outcomes = schedule.map(visit, parts)
     batch.put_back(domain._replace(order=objects), fresh)
     neighbours = schedule.map(look_around, parts) if state.relation.one_domain else []
     absorb(state.sums, state.m, d, outcomes, neighbours)
@@ -171,19 +212,8 @@ def _choose_batch(
     visits: Visits,
     schedule: Schedule,
 ) -> None:
-    code, domain, other = partition.relation.code, partition.domain(d), partition.domain(-1 - d)
-    blocks = partition.blocks(d)
-    tables = shared_tables(code, blocks, other.m, len(domain.places))
-    fresh = np.empty(objects.size, dtype=np.int32)
-
-    def choose(part: slice) -> batch.Outcome:
-        left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-        outcome = batch.Outcome(*left, np.empty((0, 0)), *_no_change(blocks.n.shape))
-        chosen = domain._replace(order=objects[part])
-        batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
-        return outcome
-
-    outcomes = schedule.map(choose, cut(objects.size))
+    parts = cut(objects.size)
+    outcomes, fresh = schedule.choose(partition, d, objects, parts, uniform, visits)
     partition.labels[d][objects] = fresh
     if partition.relation.one_domain:
         partition.recount()
@@ -196,6 +226,14 @@ def cut(objects: int) -> list[slice]:
     """Return the parts of a batch that threads share."""
     size = max(-(-objects // PARTS), SMALLEST_PART)
     return [slice(start, start + size) for start in range(0, objects, size)]
+
+
+def parts_of(visited: Indices, objects: slice, size: int) -> list[slice]:
+    """Return the parts of those who are visited; its borders do not depend on who rests."""
+    first, last, _ = objects.indices(size)
+    borders = [first + part.start for part in cut(last - first)]
+    at = [*np.searchsorted(visited, borders).tolist(), visited.size]
+    return [slice(*pair) for pair in pairwise(at) if pair[0] < pair[1]]
 
 
 def absorb(
@@ -213,5 +251,6 @@ def absorb(
     np.maximum(m[d], 0.0, out=m[d])
 
 
-def _no_change(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+def no_change(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+    """Return changes of sizes, links and unseen cells that are all zero."""
     return np.zeros(shape[0]), np.zeros(shape), np.zeros(shape)

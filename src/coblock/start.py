@@ -38,17 +38,18 @@ def random_memberships(
 
 
 def spectral_labels(
-    relation: Relation, clusters: tuple[int, ...], rng: np.random.Generator
+    relation: Relation, clusters: tuple[int, ...], rng: np.random.Generator, matrix: Any = None
 ) -> list[Indices]:
     """Return k-means clusters of the scaled singular vectors of the normalised links.
 
     Links are divided by the root of the two ends' degrees, to which the mean degree is added so
     that small ones do not dominate. Unseen cells are not zeros: they hold what the degrees of
     their two ends lead to expect. One thread, so that bits do not depend on their number.
+    ``matrix`` are the normalised links, where they are known.
     """
     seed = int(rng.integers(2**31))
     with threadpool_limits(1):
-        matrix = normalised_links(relation)
+        matrix = normalised_links(relation) if matrix is None else matrix
         clusters = tuple(
             min(K, -(-size // FEWEST_MEMBERS))
             for K, size in zip(clusters, relation.sizes, strict=True)
