@@ -1,6 +1,7 @@
 """Where inference starts from: random memberships, spectral labels, given labels (MODEL 14)."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ TRUNCATION = 20  # of the plain methods where the user names no number
 SURE = 0.8  # membership of a labelled object in its cluster; the rest is spread evenly
 POWER_ITERATIONS = 5
 MANY_OBJECTS = 50_000  # from which k-means works on samples
+
+Decompose: TypeAlias = Callable[[Relation, int, int], tuple[Floats, Floats, Floats]]
 
 
 def truncation(
@@ -38,24 +41,26 @@ def random_memberships(
 
 
 def spectral_labels(
-    relation: Relation, clusters: tuple[int, ...], rng: np.random.Generator, matrix: Any = None
+    relation: Relation,
+    clusters: tuple[int, ...],
+    rng: np.random.Generator,
+    decompose: Decompose | None = None,
 ) -> list[Indices]:
     """Return k-means clusters of the scaled singular vectors of the normalised links.
 
     Links are divided by the root of the two ends' degrees, to which the mean degree is added so
     that small ones do not dominate. Unseen cells are not zeros: they hold what the degrees of
     their two ends lead to expect. One thread, so that bits do not depend on their number.
-    ``matrix`` are the normalised links, where they are known.
+    ``decompose`` stands in for :func:`singular_vectors`.
     """
     seed = int(rng.integers(2**31))
     with threadpool_limits(1):
-        matrix = normalised_links(relation) if matrix is None else matrix
         clusters = tuple(
             min(K, -(-size // FEWEST_MEMBERS))
             for K, size in zip(clusters, relation.sizes, strict=True)
         )
         k = min(max(clusters), *relation.shape)
-        U, S, V = randomized_svd(matrix, k, n_iter=POWER_ITERATIONS, random_state=seed)
+        U, S, V = (decompose or singular_vectors)(relation, k, seed)
         points = [U * S, V.T * S]
         if relation.kind == "directed":
             points = [np.hstack(points)]
@@ -63,6 +68,12 @@ def spectral_labels(
             _k_means(part, K, seed)
             for part, K in zip(points[: len(relation.sizes)], clusters, strict=True)
         ]
+
+
+def singular_vectors(relation: Relation, k: int, seed: int) -> tuple[Floats, Floats, Floats]:
+    """Return the first ``k`` singular vectors and values of the normalised links."""
+    matrix = normalised_links(relation)
+    return randomized_svd(matrix, k, n_iter=POWER_ITERATIONS, random_state=seed)
 
 
 def normalised_links(relation: Relation) -> sparse.csr_matrix:
