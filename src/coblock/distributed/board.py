@@ -9,44 +9,59 @@ from distributed import Client, Future
 
 from coblock.distributed import compact, tasks
 from coblock.distributed.compact import Rows
-from coblock.distributed.replica import News
+from coblock.distributed.replica import News, Versions
 from coblock.kernels import Floats, Indices
 
-LONGEST_CHAIN = 48  # news before everything is told anew
+LONGEST_LOG = 64  # news of a domain before everything is told anew
+LARGE = 1 << 20  # bytes; larger news go to one worker, and from there to the others
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """News as they travel: within the message, or as a task that carries them."""
+
+    version: int
+    news: News | Future
+    size: int
+    complete: bool
 
 
 @dataclass
 class Board:
-    """News of both domains; every task names the news it builds on.
+    """The news of both domains, and which of them each worker has had.
 
-    News are carried by tasks, so a worker that comes late fetches them from others, and what was
-    lost with a worker is made again.
+    A message to a worker brings what it lacks. One that comes late, or has started anew, lacks
+    everything; it says so and is told everything.
     """
 
     client: Client
     run: str
-    chains: list[list[Future]] = field(default_factory=lambda: [[], []])
-    sent: int = 0  # bytes of news, each counted once
+    told: int = 0  # bytes of messages
     version: int = 0
+    known: dict[str, Versions] = field(default_factory=dict)  # by worker
+    log: list[list[Entry]] = field(default_factory=lambda: [[], []])
     _labels: list[Indices | None] = field(default_factory=lambda: [None, None])
     _clusters: list[int] = field(default_factory=lambda: [0, 0])
     _shown: list[Any] = field(default_factory=lambda: [None, None])  # tables of memberships
-    _weight: list[list[int]] = field(default_factory=lambda: [[], []])  # bytes by news
+
+    @property
+    def versions(self) -> Versions:
+        """The last news of both domains."""
+        return self.log[0][-1].version, self.log[1][-1].version
 
     def show_labels(self, d: int, labels: Indices, clusters: int) -> None:
         """Tell the labels of a domain, or how they differ from those that were told."""
         known, self._shown[d] = self._labels[d], None
-        if known is None or self._clusters[d] != clusters:
-            self._tell(d, None, compact.of_labels(labels, clusters))
-        else:
+        changed = None
+        if known is not None and self._clusters[d] == clusters:
             changed = np.flatnonzero(known != labels).astype(np.int32)
             if not changed.size:
                 return
-            if 5 * changed.size < labels.size:
-                self._tell(d, changed, compact.of_labels(labels[changed], clusters))
-            else:
-                self._tell(d, None, compact.of_labels(labels, clusters))
         self._labels[d], self._clusters[d] = labels.copy(), clusters
+        if changed is not None and 5 * changed.size < labels.size and not self._is_long(d):
+            self._tell(d, changed, compact.of_labels(labels[changed], clusters))
+        else:
+            self._tell(d, None, compact.of_labels(labels, clusters))
 
     def show_memberships(self, d: int, q: Floats) -> None:
         """Tell the memberships of a domain, unless it is the table that was told."""
@@ -57,21 +72,33 @@ class Board:
 
     def add(self, d: int, objects: Indices, rows: Rows) -> None:
         """Tell what has changed in a table of memberships that was told."""
-        weight = self._weight[d]
-        if len(weight) >= LONGEST_CHAIN or sum(weight[1:]) > 2 * weight[0]:
-            self._labels[d] = self._shown[d] = None  # told anew when next asked for
-            return
-        self._tell(d, objects, rows)
+        if self._is_long(d):
+            self._shown[d] = None  # everything is told when next asked for
+        else:
+            self._tell(d, objects, rows)
+
+    def letter(self, worker: str | None) -> list[list[News | Future]]:
+        """Return the news of both domains that a worker lacks; an unknown one lacks everything."""
+        known = self.known.get(worker or "", (0, 0))
+        letter = []
+        for d in (0, 1):
+            versions = [entry.version for entry in self.log[d]]
+            first = versions.index(known[d]) + 1 if known[d] in versions else 0
+            self.told += sum(entry.size for entry in self.log[d][first:])
+            letter.append([entry.news for entry in self.log[d][first:]])
+        return letter
+
+    def _is_long(self, d: int) -> bool:
+        sizes = [entry.size for entry in self.log[d]]
+        return len(sizes) >= LONGEST_LOG or sum(sizes[1:]) > 2 * sizes[0]
 
     def _tell(self, d: int, objects: Indices | None, rows: Rows) -> None:
+        before = 0 if objects is None else self.log[d][-1].version
         self.version += 1
-        news = News(self.version, objects, rows)
-        key = f"coblock-tell-{'rows' if d == 0 else 'columns'}-{uuid4().hex}"
-        future = self.client.submit(tasks.carry, news, key=key)
+        news: News | Future = News(before, self.version, objects, rows)
         size = rows.nbytes + (0 if objects is None else objects.nbytes)
-        self.sent += size
-        if objects is None:
-            self.chains[d], self._weight[d] = [future], [size]
-        else:
-            self.chains[d].append(future)
-            self._weight[d].append(size)
+        if size > LARGE:
+            key = f"coblock-tell-{'rows' if d == 0 else 'columns'}-{uuid4().hex}"
+            news = self.client.submit(tasks.carry, news, key=key)
+        entry = Entry(self.version, news, size, objects is None)
+        self.log[d] = [entry] if objects is None else [*self.log[d], entry]

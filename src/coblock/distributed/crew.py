@@ -11,7 +11,7 @@ from distributed import Client, Future
 from coblock.distributed.board import Board
 from coblock.distributed.connection import ask
 from coblock.distributed.layout import Layout
-from coblock.distributed.replica import Replicas
+from coblock.distributed.replica import PLUGIN, Replicas, informed
 
 SIDES = ("rows", "columns")
 
@@ -25,6 +25,7 @@ class Crew:
     shards: tuple[list[Future], list[Future]]
     run: str = field(default_factory=lambda: uuid4().hex)
     board: Board = field(init=False)
+    whereabouts: dict[tuple[int, int], str] = field(default_factory=dict)  # of shards, last time
 
     def __post_init__(self) -> None:
         """Give every worker, and every one that joins, a place for memberships."""
@@ -61,6 +62,36 @@ class Crew:
             for s, message in messages
         ]
 
+    def ask_informed(
+        self,
+        what: str,
+        function: Callable[..., Any],
+        d: int,
+        messages: Iterable[tuple[int, tuple[Any, ...]]],
+    ) -> list[Any]:
+        """Run a task that takes the memberships of both domains, and send them where they lack."""
+        pending = dict(enumerate(messages))
+        found: dict[int, Any] = {}
+        while pending:
+            letters = [
+                (s, (self.run, self._letter(d, s), self.board.versions, function, *message))
+                for s, message in pending.values()
+            ]
+            answers = self.ask(what, informed, d, letters)
+            for t, answer in zip(list(pending), answers, strict=True):
+                s = pending[t][0]
+                self.whereabouts[d, s] = answer.worker
+                if answer.lacking:
+                    self.board.known.pop(answer.worker, None)
+                else:
+                    self.board.known[answer.worker] = self.board.versions
+                    found[t] = answer.found
+                    del pending[t]
+        return [found[t] for t in sorted(found)]
+
+    def _letter(self, d: int, s: int) -> Any:
+        return self.board.letter(self.whereabouts.get((d, s)))
+
     def key(self, what: str, d: int) -> str:
         """Return a name of a task that can be read on the dashboard."""
         return f"coblock-{what}-{SIDES[d]}-{uuid4().hex}"
@@ -79,7 +110,7 @@ class Crew:
 
     def close(self) -> None:
         """Let go of everything on the cluster."""
-        for futures in (*self.shards, *self.board.chains):
+        for futures in (*self.shards, *self.board.log):
             futures.clear()
         if self.client.status == "running":
-            self.client.unregister_worker_plugin(f"coblock-memberships-{self.run}")
+            self.client.unregister_worker_plugin(f"{PLUGIN}-{self.run}")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from coblock.distributed import tasks
 from coblock.distributed.crew import Crew
-from coblock.distributed.replica import current
-from coblock.distributed.shard import Shard
-from coblock.distributed.tasks import Chains, domain_of
+from coblock.distributed.replica import Letter, Versions, surely_current
+from coblock.distributed.shard import Shard, domain_of
 from coblock.kernels import Floats, Indices, kernel
 from coblock.kernels import moves as kernels
 from coblock.moves import LEAST_GAIN, PASSES, Parting, draw_seeds
@@ -61,7 +61,8 @@ def part_clusters(
     """Return for every cluster the gain of the best parting found, and the members' sides."""
     for side in (0, 1):
         crew.board.show_labels(side, partition.labels[side], partition.m[side].size)
-    messages = crew.everywhere(d, crew.board.chains, crew.run, partition.m[1 - d])
+    letter = crew.client.submit(tasks.carry, crew.board.letter(None), key=crew.key("tell", d))
+    messages = crew.everywhere(d, crew.run, letter, crew.board.versions, partition.m[1 - d])
     profiles = crew.tell("profile", profile, d, messages)
     members, trials = _trials(crew, partition, d, rng, profiles)
     prior = (partition.a, partition.b)
@@ -141,9 +142,11 @@ def _with_sides(
     return [(gain, side[mine]) for gain, mine in zip(gains, members, strict=True)]
 
 
-def profile(shard: Shard, chains: Chains, run: str, m_other: Floats) -> Profiles:
+def profile(
+    shard: Shard, run: str, letter: Letter, versions: Versions, m_other: Floats
+) -> Profiles:
     """Count what all objects of a shard bring."""
-    copies = current(run, chains)
+    copies = surely_current(run, letter, versions)
     mine, others = copies[shard.d], copies[1 - shard.d]
     objects = shard.layout.objects(shard.number)
     n, N = (np.empty((objects.size, m_other.size), np.int32) for _ in range(2))

@@ -97,8 +97,7 @@ class ClusterRelation:
 
     def _count(self) -> tuple[Floats, Floats]:
         crew = self.at_work()
-        messages = crew.everywhere(0, crew.board.chains, crew.run)
-        tables = crew.ask("count", tasks.count_cells, 0, messages)
+        tables = crew.ask_informed("count", tasks.count_cells, 0, crew.everywhere(0))
         links, unseen = (np.sum(table, axis=0) for table in zip(*tables, strict=True))
         return links, unseen
 
@@ -113,12 +112,15 @@ class ClusterRelation:
             crew.board.show_memberships(d, q[d])
         if all((labels >= 0).all() for labels in sure):
             return self._count()
+        carried = crew.client.submit(
+            tasks.carry, crew.board.letter(None), key=crew.key("tell", 0)
+        )
         sums: Any = None
         layout = crew.layouts[0]
         for b in range(layout.batches):
             for s in range(layout.used):
                 if layout.parts_of(s, b):
-                    message = (sums, crew.shards[0][s], crew.board.chains, crew.run, b)
+                    message = (sums, crew.shards[0][s], crew.run, carried, crew.board.versions, b)
                     key = crew.key("products", 0)
                     sums = crew.client.submit(tasks.add_products, *message, key=key)
         return ask(crew.client, [sums])[0]

@@ -1,7 +1,9 @@
 """Copies of all memberships on every worker, renewed by what has changed since."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any, TypeAlias
 
 import numpy as np
 from distributed import Worker, WorkerPlugin, get_worker
@@ -11,15 +13,20 @@ from coblock.distributed.compact import Rows, write_unsure
 from coblock.kernels import Floats, Indices
 
 PLUGIN = "coblock-memberships"
+Versions: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Memberships that have changed, or all of them where ``objects`` is None."""
+    """Memberships that have changed since version ``before``; all of them if ``objects`` is None."""
 
+    before: int
     version: int
     objects: NDArray[np.int32] | None
     rows: Rows
+
+
+Letter: TypeAlias = list[list[News]]  # by domain
 
 
 @dataclass(slots=True)
@@ -73,22 +80,49 @@ class Replicas(WorkerPlugin):
         """Begin with nothing."""
         self.copies, self.lock = {}, Lock()
 
-    def current(self, chains: list[list[News]]) -> list[Copy]:
-        """Return copies that have all the news of both domains, and nothing else."""
+    def current(self, letter: Letter, versions: Versions) -> list[Copy] | None:
+        """Return copies of these versions, or None if the letter does not lead there."""
         with self.lock:
-            return [self._current(d, chain) for d, chain in enumerate(chains)]
+            for d, news in enumerate(letter):
+                if d not in self.copies or self.copies[d].version != versions[d]:
+                    self._read(d, news)
+            copies = [self.copies.get(d) for d in (0, 1)]
+        found = [copy for copy in copies if copy is not None]
+        return found if tuple(copy.version for copy in found) == versions else None
 
-    def _current(self, d: int, chain: list[News]) -> Copy:
-        versions = [news.version for news in chain]
-        copy = self.copies.get(d)
-        if copy is None or copy.version not in versions:
-            copy = Copy.of(chain[0])
-        for news in chain[versions.index(copy.version) + 1 :]:
-            copy.learn(news)
-        self.copies[d] = copy
-        return copy
+    def _read(self, d: int, letter: list[News]) -> None:
+        for news in letter:
+            copy = self.copies.get(d)
+            if copy is not None and copy.version == news.version:
+                continue
+            if news.objects is None:
+                self.copies[d] = Copy.of(news)
+            elif copy is not None and copy.version == news.before:
+                copy.learn(news)
 
 
-def current(run: str, chains: list[list[News]]) -> list[Copy]:
-    """Return the memberships of both domains on the worker that asks."""
-    return get_worker().plugins[f"{PLUGIN}-{run}"].current(chains)
+def surely_current(run: str, letter: Letter, versions: Versions) -> list[Copy]:
+    """Return copies of these versions from a letter that tells everything."""
+    copies = get_worker().plugins[f"{PLUGIN}-{run}"].current(letter, versions)
+    assert copies is not None
+    return copies
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a task has found, and on which worker; nothing if the worker lacked news."""
+
+    worker: str
+    found: Any
+    lacking: bool = False
+
+
+def informed(
+    shard: Any, run: str, letter: Letter, versions: Versions, function: Callable[..., Any], *rest: Any
+) -> Answer:
+    """Run a function on a shard with the memberships of both domains, if the worker has them."""
+    worker = get_worker()
+    copies = worker.plugins[f"{PLUGIN}-{run}"].current(letter, versions)
+    if copies is None:
+        return Answer(worker.address, None, lacking=True)
+    return Answer(worker.address, function(shard, copies, *rest))

@@ -53,11 +53,9 @@ class ClusterSchedule(Schedule):
         for side in (0, 1):
             crew.board.show_memberships(side, state.q[side])
         counts = (state.blocks(d), state.m[d], state.m[1 - d], state.priors.alpha[d])
-        messages = [
-            (s, (crew.board.chains, errand))
-            for s, errand in self._errands(d, objects, parts, counts)
-        ]
-        answers = crew.ask("visit", tasks.visit, d, messages)
+        errands = self._errands(d, objects, parts, counts)
+        messages = [(s, (errand,)) for s, errand in errands]
+        answers = crew.ask_informed("visit", tasks.visit, d, messages)
         found = [visited for answer in answers for visited in answer]
         crew.board.add(d, objects, _joined([visited.rows for visited in found]))
         fresh = np.empty((objects.size, state.m[d].size))
@@ -86,9 +84,9 @@ class ClusterSchedule(Schedule):
         for s, errand in self._errands(d, objects, parts, counts):
             span = slice(*crew.layouts[d].spans(s)[errand.b])
             chances = uniform[span] if (uniform[span] >= 0.0).any() else None
-            messages.append((s, (crew.board.chains, errand, chances)))
+            messages.append((s, (errand, chances)))
             spans.append(span)
-        answers = crew.ask("choose", tasks.choose, d, messages)
+        answers = crew.ask_informed("choose", tasks.choose, d, messages)
         fresh, change = np.empty(objects.size, dtype=np.int32), no_change(blocks.n.shape)
         for span, (labels, log_normaliser, *changes) in zip(spans, answers, strict=True):
             fresh[span.start - objects[0] : span.stop - objects[0]] = labels
@@ -113,7 +111,7 @@ class ClusterSchedule(Schedule):
         for s in np.unique(holders).tolist():
             first, _ = layout.spans(s)[b]
             mine = [objects[parts[t]] - np.int32(first) for t in np.flatnonzero(holders == s)]
-            yield s, Errand(crew.run, b, mine, *counts)
+            yield s, Errand(b, mine, *counts)
 
     def _crew(self) -> Crew:
         assert self.crew is not None

@@ -8,21 +8,19 @@ from scipy import sparse
 
 from coblock.batches import no_change
 from coblock.distributed.compact import Rows, packed
-from coblock.distributed.replica import Copy, News, current
+from coblock.distributed.replica import Copy, Letter, Versions, surely_current
 from coblock.distributed.shard import Shard, domain_of
 from coblock.kernels import BIPARTITE, Blocks, Floats, Indices, batch, kernel
 from coblock.kernels.blocks import add_outer, gather, label_sums
 from coblock.kernels.shared import shared_tables
 
 Anything = TypeVar("Anything")
-Chains = list[list[News]]
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
     """Visit these objects of a batch, part by part, against these counts."""
 
-    run: str
     b: int  # batch
     parts: list[Indices]  # positions in the shard's segment of the batch
     blocks: Blocks  # as the domain sees them
@@ -49,9 +47,8 @@ def carry(what: Anything) -> Anything:
     return what
 
 
-def visit(shard: Shard, chains: Chains, errand: Errand) -> list[Visited]:
+def visit(shard: Shard, copies: list[Copy], errand: Errand) -> list[Visited]:
     """Renew memberships (CVB0)."""
-    copies = current(errand.run, chains)
     place, objects, other = _scene(shard, copies, errand)
     q, sure = copies[shard.d].memberships(objects), copies[shard.d].sure[objects]
     tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
@@ -69,13 +66,12 @@ def visit(shard: Shard, chains: Chains, errand: Errand) -> list[Visited]:
 
 
 def choose(
-    shard: Shard, chains: Chains, errand: Errand, uniform: Floats | None
+    shard: Shard, copies: list[Copy], errand: Errand, uniform: Floats | None
 ) -> tuple[Indices, Floats, Floats, Floats, Floats]:
     """Choose labels, or draw them; return them, log normalisers and the change of the counts.
 
     Counts of labels are whole numbers: their sum over the parts does not depend on its order.
     """
-    copies = current(errand.run, chains)
     place, objects, other = _scene(shard, copies, errand)
     chances = np.full(objects.size, -1.0) if uniform is None else uniform
     tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
@@ -100,9 +96,8 @@ def _scene(
     return place, np.arange(first, last, dtype=np.int32), other
 
 
-def count_cells(shard: Shard, chains: Chains, run: str) -> tuple[Floats, Floats]:
+def count_cells(shard: Shard, copies: list[Copy]) -> tuple[Floats, Floats]:
     """Count links and unseen cells of the shard by the clusters of their ends."""
-    copies = current(run, chains)
     mine, others = copies[shard.d], copies[1 - shard.d]
     labels = mine.sure[shard.layout.objects(shard.number)]
     links, unseen = (np.zeros((mine.clusters, others.clusters)) for _ in range(2))
@@ -112,10 +107,15 @@ def count_cells(shard: Shard, chains: Chains, run: str) -> tuple[Floats, Floats]
 
 
 def add_products(
-    sums: tuple[Floats, Floats] | None, shard: Shard, chains: Chains, run: str, b: int
+    sums: tuple[Floats, Floats] | None,
+    shard: Shard,
+    run: str,
+    letter: Letter,
+    versions: Versions,
+    b: int,
 ) -> tuple[Floats, Floats]:
     """Add q_ik q_jl over the cells of the shard in one batch to the sums of those before it."""
-    copies = current(run, chains)
+    copies = surely_current(run, letter, versions)
     mine, others = copies[shard.d], copies[1 - shard.d]
     first, last = shard.layout.spans(shard.number)[b]
     q = mine.memberships(np.arange(first, last, dtype=np.int32))
