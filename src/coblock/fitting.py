@@ -81,7 +81,7 @@ def fit(
     if len(results) > 1:
         best = replace(best, stability=agreement(results))
     if settings.inference != "gibbs" and settings.tol > 0:
-        _warn_of_no_convergence(best, settings)
+        warn_of_no_convergence(best, settings)
     return best
 
 
@@ -255,7 +255,7 @@ def last_change(trace: list[Sweep], settings: Settings) -> float:
     return last.change
 
 
-def _warn_of_no_convergence(result: Result, settings: Settings) -> None:
+def warn_of_no_convergence(result: Result, settings: Settings) -> None:
     """Warn if the fit ended because it had no sweeps left."""
     trace = result.trace
     if result.converged or len(trace) < settings.max_iter:

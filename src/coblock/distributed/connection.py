@@ -99,7 +99,7 @@ def check_versions(client: Client) -> None:
 
 def ask(client: Client, futures: Sequence[Future]) -> list[Any]:
     """Return the results of all tasks; never wait for workers that do not come back."""
-    with plain_errors(client):
+    with plain_errors(client), client.as_current():
         since: float | None = None
         while True:
             try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -14,6 +14,8 @@ from coblock.distributed.layout import Layout
 from coblock.distributed.replica import PLUGIN, Replicas, informed
 
 SIDES = ("rows", "columns")
+Layouts: TypeAlias = tuple[Layout, Layout]
+Futures: TypeAlias = tuple[list[Future], list[Future]]
 
 
 @dataclass
@@ -21,16 +23,29 @@ class Crew:
     """Shards by row and by column, each the result of a task, and what workers know of the rest."""
 
     client: Client
-    layouts: tuple[Layout, Layout]
-    shards: tuple[list[Future], list[Future]]
+    layouts: Layouts
+    shards: Futures
+    respread: Callable[[int], tuple[Layouts, Futures]] | None = None  # other shards of the data
     run: str = field(default_factory=lambda: uuid4().hex)
     board: Board = field(init=False)
     whereabouts: dict[tuple[int, int], str] = field(default_factory=dict)  # of shards, last time
+
+    _last: list[Future] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Give every worker, and every one that joins, a place for memberships."""
         self.board = Board(self.client, self.run)
         self.client.register_plugin(Replicas(self.run))
+
+    def grow(self) -> None:
+        """Make more shards if there are more threads now; workers that left are made up for."""
+        now = threads(self.client)
+        possible = [min(now, layout.parts) for layout in self.layouts]
+        if self.respread is None or possible == [layout.used for layout in self.layouts]:
+            return
+        if sum(possible) > sum(layout.used for layout in self.layouts):
+            self.layouts, self.shards = self.respread(now)
+            self.whereabouts.clear()
 
     def ask(
         self,
@@ -45,6 +60,7 @@ class Crew:
         Each message is the number of a shard and what the function takes after it.
         """
         futures = self.tell(what, function, d, messages, shards)
+        self._last = futures  # those before are let go now: what is sent first travels first
         return ask(self.client, futures)
 
     def tell(
@@ -57,10 +73,13 @@ class Crew:
     ) -> list[Future]:
         """Run a task on shards and leave the results where they are."""
         targets = self.shards[d] if shards is None else shards
-        return [
-            self.client.submit(function, targets[s], *message, key=self.key(what, d))
-            for s, message in messages
-        ]
+        numbers, contents = zip(*messages, strict=True)
+        return self.client.map(
+            function,
+            [targets[s] for s in numbers],
+            *zip(*contents, strict=True),
+            key=[self.key(what, d) for _ in numbers],
+        )
 
     def ask_informed(
         self,
@@ -114,3 +133,8 @@ class Crew:
             futures.clear()
         if self.client.status == "running":
             self.client.unregister_worker_plugin(f"{PLUGIN}-{self.run}")
+
+
+def threads(client: Client) -> int:
+    """Return how many tasks the workers run at the same time."""
+    return max(sum(client.nthreads().values()), 1)

@@ -1,7 +1,7 @@
 """The schedule of a fit on a cluster: the same batches and parts, visited by workers."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from coblock.distributed.tasks import Errand, Visited
 from coblock.kernels import Blocks, Floats, Indices, batch
 from coblock.partition import Partition
 from coblock.state import State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def batch_size(wanted: int | None, objects: int) -> int:
@@ -38,6 +35,11 @@ class ClusterSchedule(Schedule):
     def is_sequential(self, sizes: tuple[int, ...]) -> bool:
         """Say that objects are never visited one after another."""
         return False
+
+    def turns(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, slice]]:
+        """Yield the domain and the objects of each batch; workers that joined get shards first."""
+        self._crew().grow()
+        yield from Schedule.turns(self, sizes)
 
     def part_clusters(
         self, partition: Partition, d: int, rng: np.random.Generator
@@ -102,7 +104,7 @@ class ClusterSchedule(Schedule):
         objects: Indices,
         parts: list[slice],
         counts: tuple[Blocks, Floats, Floats, float],
-    ) -> "Iterator[tuple[int, Errand]]":
+    ) -> Iterator[tuple[int, Errand]]:
         """Yield the shards that hold the objects of a batch and what each has to do, in order."""
         crew = self._crew()
         layout = crew.layouts[d]

@@ -11,9 +11,8 @@ import numpy as np
 from distributed import Client, Future
 
 from coblock import checks
-from coblock.distributed import tasks
 from coblock.distributed.connection import ClusterError, ask, this_worker
-from coblock.distributed.crew import SIDES, Crew
+from coblock.distributed.crew import SIDES, Crew, Futures, Layouts, threads
 from coblock.distributed.layout import Layout
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.schedule import batch_size
@@ -59,34 +58,50 @@ def load(
     shards : int or None
         By row, and as many by column; None: the threads of all workers.
     """
-    run = uuid4().hex
-    found = client.submit(list_files, str(folder), key=f"coblock-list-{run}")
-    paths = ask(client, [found])[0]
-    files = [
-        client.submit(read_file, path, reader, key=f"coblock-read-{run}-{number}")
-        for number, path in enumerate(paths)
-    ]
-    numbered = [
-        client.submit(number_all, d, _parts(client, files, d, run), key=f"coblock-number-{d}-{run}")
-        for d in (0, 1)
-    ]
-    sizes = [client.submit(_count_names, names, key=f"coblock-size-{run}-{d}") for d, names in enumerate(numbered)]
-    shape = tuple(ask(client, sizes))
-    checks.check_shape(shape, "bipartite")
-    wanted = shards or sum(client.nthreads().values())
-    layouts = tuple(Layout(size, batch_size(batch, size), wanted) for size in shape)
-    futures = tuple(
-        _shards(client, files, numbered, layouts, d, run) for d in (0, 1)
-    )
-    crew = Crew(client, layouts, futures, run)  # type: ignore[arg-type]
-    described = ask(client, [*_described(client, crew)])
-    names = ask(client, [client.submit(_names, one, key=f"coblock-names-{run}-{d}") for d, one in enumerate(numbered)])
-    links, unseen = (sum(int(part[t]) for part in described) for t in (0, 1))
+    found = client.submit(list_files, str(folder), key=f"coblock-list-{uuid4().hex}")
+    source = Source(client, ask(client, [found])[0], reader, batch)
+    layouts, futures, numbered = source.spread(shards or threads(client))
+    crew = Crew(client, layouts, futures, None if shards else source.respread)
+    described = ask(client, crew.tell("describe", totals, 0, crew.everywhere(0)))
+    links, unseen = (sum(part[t] for part in described) for t in (0, 1))
+    names = ask(client, [client.submit(_names, one, pure=False) for one in numbered])
+    shape = (layouts[0].size, layouts[1].size)
     return ClusterRelation(shape, links, unseen, crew, *names)
 
 
-def _described(client: Client, crew: Crew) -> list[Future]:
-    return crew.tell("describe", totals, 0, crew.everywhere(0))
+@dataclass(frozen=True)
+class Source:
+    """Edge files and how to read them."""
+
+    client: Client
+    paths: list[str]
+    reader: Reader
+    batch: int | None
+
+    def respread(self, shards: int) -> tuple[Layouts, Futures]:
+        """Make other shards of the same files."""
+        layouts, futures, _ = self.spread(shards)
+        return layouts, futures
+
+    def spread(self, shards: int) -> tuple[Layouts, Futures, list[Future]]:
+        """Return tasks that make so many shards of each domain, and that number the names."""
+        client, run = self.client, uuid4().hex
+        files = [
+            client.submit(read_file, path, self.reader, key=f"coblock-read-{run}-{number}")
+            for number, path in enumerate(self.paths)
+        ]
+        numbered = []
+        for d in (0, 1):
+            keys = [f"coblock-names-{SIDES[d]}-{run}-{number}" for number in range(len(files))]
+            names = client.map(_names_of, files, d=d, key=keys)
+            key = f"coblock-number-{SIDES[d]}-{run}"
+            numbered.append(client.submit(number_all, d, names, key=key))
+        sizes = ask(client, [client.submit(_count_names, one, pure=False) for one in numbered])
+        checks.check_shape((sizes[0], sizes[1]), "bipartite")
+        first, second = (Layout(size, batch_size(self.batch, size), shards) for size in sizes)
+        layouts = (first, second)
+        futures = tuple(_shards(client, files, numbered, layouts, d, run) for d in (0, 1))
+        return layouts, (futures[0], futures[1]), numbered
 
 
 def totals(shard: Any) -> tuple[int, int]:
@@ -94,16 +109,7 @@ def totals(shard: Any) -> tuple[int, int]:
     return shard.place.link.size, shard.place.unseen.size
 
 
-def _parts(client: Client, files: list[Future], d: int, run: str) -> list[Future]:
-    what = itemgetter(0) if d == 0 else itemgetter(1)
-    return [
-        client.submit(_pick_names, file, d, key=f"coblock-pick-{run}-{d}-{number}")
-        for number, file in enumerate(files)
-        if what is not None
-    ]
-
-
-def _pick_names(coded: Coded, d: int) -> Any:
+def _names_of(coded: Coded, d: int) -> Any:
     return coded.row_names if d == 0 else coded.column_names
 
 
@@ -111,7 +117,7 @@ def _shards(
     client: Client,
     files: list[Future],
     numbered: list[Future],
-    layouts: tuple[Layout, ...],
+    layouts: Layouts,
     d: int,
     run: str,
 ) -> list[Future]:
@@ -119,13 +125,7 @@ def _shards(
     layout, others = layouts[d], layouts[1 - d].size
     cuts = [
         client.submit(
-            cut_file,
-            file,
-            number,
-            *numbered,
-            d,
-            layout,
-            key=f"coblock-cut-{SIDES[d]}-{run}-{number}",
+            cut_file, *(file, number, *numbered, d, layout), key=f"coblock-cut-{SIDES[d]}-{run}-{number}"
         )
         for number, file in enumerate(files)
     ]
@@ -136,19 +136,14 @@ def _shards(
             client.submit(itemgetter(s), cut, key=f"coblock-piece-{SIDES[d]}-{run}-{s}-{number}")
             for number, cut in enumerate(cuts)
         ]
-        shards.append(
-            client.submit(
-                build,
-                pieces,
-                d,
-                s,
-                layout,
-                others,
-                key=f"coblock-shard-{SIDES[d]}-{run}-{s}",
-                workers=[workers[s % len(workers)]],
-                allow_other_workers=True,
-            )
+        shard = client.submit(
+            build,
+            *(pieces, d, s, layout, others),
+            key=f"coblock-shard-{SIDES[d]}-{run}-{s}",
+            workers=[workers[s % len(workers)]],
+            allow_other_workers=True,
         )
+        shards.append(shard)
     return shards
 
 
@@ -176,6 +171,8 @@ def list_files(folder: str) -> list[str]:
 
 def read_file(path: str, reader: Reader) -> Coded:
     """Read the edges of one file and number the names in it."""
+    import polars as pl
+
     try:
         found = reader.read(path)
     except OSError as error:
@@ -192,10 +189,8 @@ def read_file(path: str, reader: Reader) -> Coded:
         values = states(found.frame["value"], reader.binarize, found.where)
     (rows,), row_names = number_names([found.frame["row"]])
     (columns,), column_names = number_names([found.frame["column"]])
-    import polars as pl
-
-    kind = pl.String
-    return Coded(rows, columns, values, pl.Series(row_names, dtype=kind), pl.Series(column_names, dtype=kind))
+    names = [pl.Series(found, dtype=pl.String) for found in (row_names, column_names)]
+    return Coded(rows, columns, values, *names)
 
 
 def number_all(d: int, names: list[Any]) -> tuple[list[Any], Any]:

@@ -1,0 +1,322 @@
+"""Fits on real worker processes: the bits of one machine, also when workers are killed."""
+
+import logging
+import os
+import pickle
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import sparse
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+from coblock import IRM, read
+from coblock.distributed import ClusterError, DistributedIRM, fit_on_cluster
+from coblock.distributed import compact, connection
+from coblock.distributed.checkpoint import CheckpointError, Keeper
+from coblock.distributed.layout import Layout
+from coblock.kernels.memberships import sure_clusters
+from coblock.readers import ReadError
+
+SEED, SWEEPS = 3, 14
+PUBLIC = (
+    "row_labels_",
+    "column_labels_",
+    "row_membership_",
+    "column_membership_",
+    "block_probability_",
+    "block_links_",
+    "block_cells_",
+    "concentration_",
+    "block_prior_",
+    "log_evidence_",
+)
+
+
+@dataclass
+class Edges:
+    """The same relation as a folder of files and as one frame."""
+
+    folder: Path
+    frame: pl.DataFrame
+
+
+def planted(rows=1500, columns=700, seed=0):
+    """Return rows and columns of links with five by four blocks, in no order."""
+    rng = np.random.default_rng(seed)
+    of_row, of_column = rng.integers(0, 5, rows), rng.integers(0, 4, columns)
+    density = rng.beta(0.3, 2.0, (5, 4)) * 0.3
+    r, c = np.nonzero(rng.random((rows, columns)) < density[of_row][:, of_column])
+    order = rng.permutation(r.size)
+    return r[order], c[order], rng
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("edges")
+    r, c, rng = planted()
+    frame = pl.DataFrame({"who": r, "what": c}).select(
+        pl.format("user {}", "who"), pl.format("item {}", "what")
+    )
+    frame.columns = ["who", "what"]
+    seen = np.where(rng.random(r.size) < 0.03, None, 1.0)
+    frame = frame.with_columns(pl.Series("value", seen.tolist(), dtype=pl.Float64))
+    for number, start in enumerate(range(0, frame.height, frame.height // 3 + 1)):
+        part = frame.slice(start, frame.height // 3 + 1)
+        part.write_parquet(folder / f"part-{number}.parquet")
+    return Edges(folder, frame)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=4,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        silence_logs=logging.CRITICAL,
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster, set_as_default=False) as connected:
+        connected.wait_for_workers(4, timeout=30)
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def local(edges):
+    """Return the model of one machine."""
+    relation = read(edges.frame, value="value").relation
+    return IRM(max_iter=SWEEPS, tol=0, random_state=SEED).fit(relation)
+
+
+def assert_same(model, local):
+    for name in PUBLIC:
+        np.testing.assert_array_equal(getattr(model, name), getattr(local, name), err_msg=name)
+    for here, there in zip(model.trace_, local.trace_, strict=True):
+        assert {**here, "seconds": 0} == {**there, "seconds": 0}
+
+
+def fitted(client, folder, **parameters):
+    chosen = {"max_iter": SWEEPS, "tol": 0, "random_state": SEED, "value": "value"} | parameters
+    return DistributedIRM(client, **chosen).fit(folder)
+
+
+def test_bits_are_those_of_one_machine(client, edges, local):
+    model = fitted(client, edges.folder)
+    assert_same(model, local)
+    assert model._result.relation.row_names == local._result.relation.row_names
+    model.release()
+
+
+def test_another_seed_gives_other_bits(client, edges, local):
+    model = fitted(client, edges.folder, random_state=SEED + 1, max_iter=3)
+    with pytest.raises(AssertionError):
+        assert_same(model, local)
+
+
+def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges):
+    relation = read(edges.frame, value="value").relation
+    rng = np.random.default_rng(1)
+    init = [rng.integers(0, 3, size) for size in relation.sizes]
+    common = {"init": init, "refine": False, "inference": "acvb0", "batch_size": 130, "burn_in": 3}
+    here = IRM(**common, max_iter=8, tol=0, random_state=0).fit(relation)
+    there = fitted(client, edges.folder, **common, max_iter=8, shards=3, random_state=0)
+    assert_same(there, here)
+    assert max(q.max(axis=1).min() for q in (here.row_membership_, here.column_membership_)) < 1
+
+
+def kill_workers(client, stop, when, killed):
+    """Kill a worker as soon as each of the moments has come."""
+    for moment in when:
+        if not moment.wait(60) or stop.is_set():
+            return
+        pids = client.run(os.getpid)
+        busy = [pid for address, pid in pids.items() if client.has_what([address])[address]]
+        killed.append(busy[0])
+        os.kill(busy[0], signal.SIGKILL)
+
+
+def test_two_killed_workers_change_nothing(client, edges, local):
+    moments, stop, killed = [threading.Event(), threading.Event()], threading.Event(), []
+
+    def callback(sweep):
+        if sweep.sweep == 2:
+            moments[0].set()
+        if sweep.sweep == SWEEPS - 3:
+            moments[1].set()
+
+    thread = threading.Thread(target=kill_workers, args=(client, stop, moments, killed))
+    thread.start()
+    try:
+        model = fitted(client, edges.folder, callback=callback)
+    finally:
+        stop.set()
+        for moment in moments:
+            moment.set()
+        thread.join()
+    assert len(killed) == 2
+    assert_same(model, local)
+
+
+def test_lost_scheduler_goes_on_from_the_checkpoint(edges, local, tmp_path, monkeypatch):
+    path = tmp_path / "fit.checkpoint"
+    monkeypatch.setattr("coblock.distributed.checkpoint.EVERY", 0.0)
+    monkeypatch.setattr(Keeper, "every", 0.0)
+    options = {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "dashboard_address": None,
+        "silence_logs": logging.CRITICAL,
+    }
+    common = {"checkpoint": path}
+
+    def stop(sweep):
+        if path.exists() and sweep.sweep == SWEEPS - 1:
+            raise KeyboardInterrupt
+
+    with LocalCluster(**options) as first, Client(first, set_as_default=False) as client:
+        with pytest.raises(KeyboardInterrupt):
+            fitted(client, edges.folder, callback=stop, **common)
+    assert path.exists()
+    swept = []
+    with LocalCluster(**options) as second, Client(second, set_as_default=False) as client:
+        model = fitted(client, edges.folder, callback=swept.append, **common)
+        assert_same(model, local)
+        with pytest.raises(CheckpointError, match="max_clusters"):
+            fitted(client, edges.folder, max_clusters=3, **common)
+    assert len(swept) < SWEEPS
+
+
+def test_workers_that_join_get_shards(edges, local):
+    options = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": logging.CRITICAL}
+    with LocalCluster(n_workers=1, **options) as growing:
+        with Client(growing, set_as_default=False) as client:
+
+            def grow(sweep):
+                if sweep.sweep == 2:
+                    growing.scale(3)
+                    client.wait_for_workers(3, timeout=30)
+
+            model = fitted(client, edges.folder, callback=grow)
+            assert model._result.relation.crew.layouts[0].used > 1
+            assert_same(model, local)
+
+
+def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
+    table, matrices = tmp_path / "csv", tmp_path / "npz"
+    table.mkdir()
+    matrices.mkdir()
+    frame = edges.frame.select("who", "what")
+    frame.slice(0, 900).write_csv(table / "a.csv")
+    frame.slice(900).write_csv(table / "b.csv")
+    relation = read(frame).relation
+    start, end = relation.places[0][0][:2]
+    X = sparse.csr_array((np.ones(end.size), end, start), shape=relation.shape)
+    sparse.save_npz(matrices / "0.npz", X[:400])
+    sparse.save_npz(matrices / "1.npz", X[400:])
+    here = IRM(max_iter=3, tol=0, random_state=0).fit(relation)
+    for folder in (table, matrices):
+        there = fitted(client, folder, max_iter=3, value=None, random_state=0)
+        assert_same(there, here)
+
+
+def test_the_contract_of_the_estimator(client, edges, tmp_path):
+    model = fitted(client, edges.folder, max_iter=4)
+    relation = read(edges.frame, value="value").relation
+    here = IRM(max_iter=4, tol=0, random_state=SEED).fit(relation)
+    rows = np.zeros((2, relation.shape[1]))
+    rows[0, :40] = 1
+    np.testing.assert_array_equal(model.predict(rows), here.predict(rows))
+    assert model.link_probability(0, 1) == here.link_probability(0, 1)
+    assert model.summary() == here.summary()
+    assert model.rows_.shape == here.rows_.shape
+    assert pickle.loads(pickle.dumps(model._result)).log_evidence == here.log_evidence_
+    with pytest.raises(RuntimeError, match="collect"):
+        model.save(tmp_path / "model.safetensors")
+    model.collect().save(tmp_path / "model.safetensors")
+    for found, expected in zip(model.recommend([0, 5]), here.recommend([0, 5]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "X", "error", "message"),
+    [
+        ({"inference": "gibbs"}, "folder", ValueError, "one after another"),
+        ({"batch_size": 1}, "folder", ValueError, "batch_size=1"),
+        ({}, np.eye(3), TypeError, "folder of Parquet"),
+    ],
+)
+def test_what_is_local_is_refused(parameters, X, error, message):
+    with pytest.raises(error, match=message):
+        DistributedIRM("tcp://127.0.0.1:1", **parameters).fit(X)
+
+
+def test_a_bad_address_is_one_sentence():
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match="No scheduler answers"):
+        connection.connect("tcp://127.0.0.1:1", timeout=1)
+    with pytest.raises(ClusterError, match="No scheduler answers"):
+        fit_on_cluster("folder", "nonsense://x")
+    assert time.monotonic() - began < 30
+
+
+def test_a_scheduler_without_workers_is_one_sentence():
+    with LocalCluster(n_workers=0, dashboard_address=None) as empty:
+        with pytest.raises(ClusterError, match="has no workers"):
+            connection.connect(empty.scheduler_address, timeout=1)
+
+
+def test_other_versions_are_refused(client, monkeypatch):
+    monkeypatch.setattr("coblock.__version__", "9.9")
+    with pytest.raises(ClusterError, match=r"coblock 0.* not 9\.9"):
+        connection.check_versions(client)
+
+
+def test_files_that_cannot_be_read_are_named(client, edges, tmp_path):
+    with pytest.raises(ClusterError, match="sees no folder"):
+        fitted(client, tmp_path / "nowhere")
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    for path in edges.folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "part-1.parquet").write_bytes(b"PAR1 but not really PAR1")
+    with pytest.raises(ReadError, match=r"part-1\.parquet"):
+        fitted(client, folder)
+    (folder / "part-1.parquet").unlink()
+    (folder / "part-1.parquet").symlink_to(tmp_path / "elsewhere")  # listed, but not there
+    with pytest.raises((ClusterError, ReadError), match=r"part-1|edge files"):
+        fitted(client, folder, value="gone")
+
+
+def test_every_object_is_in_one_part_of_one_shard():
+    for size, batch, shards in ((1500, 94, 4), (40_000, 2500, 3), (7, 7, 2), (1301, 130, 9)):
+        layout = Layout(size, batch, shards)
+        together = np.concatenate([layout.objects(s) for s in range(layout.used)])
+        assert sorted(together) == list(range(size))
+        for s in range(layout.used):
+            assert (np.diff(layout.objects(s)) > 0).all()
+
+
+def test_compact_memberships_are_exact():
+    rng = np.random.default_rng(0)
+    for clusters in (3, 200, 40_000):
+        q = np.zeros((20, clusters))
+        q[np.arange(20), rng.integers(0, clusters, 20)] = 1.0
+        q[4:9, :3] = rng.dirichlet(np.ones(3), 5)
+        q[4:9, 3:] = 0.0
+        rows = compact.packed(q)
+        np.testing.assert_array_equal(compact.unpacked(rows), q)
+        np.testing.assert_array_equal(rows.sure, sure_clusters(q))
+        assert rows.nbytes < q.nbytes
