@@ -4,6 +4,8 @@ import logging
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -19,14 +21,17 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 
 from coblock import IRM, read
-from coblock.distributed import ClusterError, DistributedIRM, fit_on_cluster
-from coblock.distributed import compact, connection
-from coblock.distributed.checkpoint import CheckpointError, Keeper
+from coblock.distributed import ClusterError, DistributedIRM, compact, connection, fit_on_cluster
+from coblock.distributed.checkpoint import CheckpointError
 from coblock.distributed.layout import Layout
+from coblock.distributed.source import read_file
 from coblock.kernels.memberships import sure_clusters
-from coblock.readers import ReadError
+from coblock.readers import Reader, ReadError
+from coblock.readers.pairs import Columns
+from coblock.readers.text import Layout as Text
 
 SEED, SWEEPS = 3, 14
+BATCH = 400  # in four parts
 PUBLIC = (
     "row_labels_",
     "column_labels_",
@@ -81,7 +86,7 @@ def cluster():
         n_workers=4,
         threads_per_worker=1,
         processes=True,
-        dashboard_address=None,
+        dashboard_address=":0",
         silence_logs=logging.CRITICAL,
     ) as running:
         yield running
@@ -98,7 +103,7 @@ def client(cluster):
 def local(edges):
     """Return the model of one machine."""
     relation = read(edges.frame, value="value").relation
-    return IRM(max_iter=SWEEPS, tol=0, random_state=SEED).fit(relation)
+    return IRM(max_iter=SWEEPS, tol=0, random_state=SEED, batch_size=BATCH).fit(relation)
 
 
 def assert_same(model, local):
@@ -109,7 +114,8 @@ def assert_same(model, local):
 
 
 def fitted(client, folder, **parameters):
-    chosen = {"max_iter": SWEEPS, "tol": 0, "random_state": SEED, "value": "value"} | parameters
+    chosen = {"max_iter": SWEEPS, "tol": 0, "random_state": SEED, "value": "value"}
+    chosen |= {"batch_size": BATCH} | parameters
     return DistributedIRM(client, **chosen).fit(folder)
 
 
@@ -130,7 +136,7 @@ def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges):
     relation = read(edges.frame, value="value").relation
     rng = np.random.default_rng(1)
     init = [rng.integers(0, 3, size) for size in relation.sizes]
-    common = {"init": init, "refine": False, "inference": "acvb0", "batch_size": 130, "burn_in": 3}
+    common = {"init": init, "refine": False, "inference": "acvb0", "batch_size": 300, "burn_in": 3}
     here = IRM(**common, max_iter=8, tol=0, random_state=0).fit(relation)
     there = fitted(client, edges.folder, **common, max_iter=8, shards=3, random_state=0)
     assert_same(there, here)
@@ -170,47 +176,78 @@ def test_two_killed_workers_change_nothing(client, edges, local):
     assert_same(model, local)
 
 
-def test_lost_scheduler_goes_on_from_the_checkpoint(edges, local, tmp_path, monkeypatch):
+class Processes:
+    """A scheduler and a worker, started as a user would."""
+
+    def __init__(self, folder):
+        self.file = folder / f"scheduler-{time.monotonic_ns()}.json"
+        self.running = []
+        here = ("--host", "127.0.0.1")
+        self.start("dask_scheduler", "--port", "0", *here, "--dashboard-address", ":0")
+        self.start("dask_worker", "--nthreads", "1", "--nworkers", "2", *here, "--no-dashboard")
+
+    def start(self, module, *options):
+        command = [sys.executable, "-m", f"distributed.cli.{module}", *options]
+        command += ["--scheduler-file", str(self.file)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.running.append(subprocess.Popen(command, **quiet))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in reversed(self.running):
+            process.terminate()
+        for process in self.running:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, monkeypatch):
     path = tmp_path / "fit.checkpoint"
     monkeypatch.setattr("coblock.distributed.checkpoint.EVERY", 0.0)
-    monkeypatch.setattr(Keeper, "every", 0.0)
-    options = {
-        "n_workers": 2,
-        "threads_per_worker": 1,
-        "dashboard_address": None,
-        "silence_logs": logging.CRITICAL,
-    }
-    common = {"checkpoint": path}
+    relation = read(edges.frame, value="value").relation
+    rng = np.random.default_rng(1)
+    init = [rng.integers(0, 3, size) for size in relation.sizes]
+    common = {"init": init, "refine": False, "burn_in": 3, "max_iter": 9, "batch_size": 300}
+    local = IRM(**common, tol=0, random_state=0).fit(relation)
+    with Processes(tmp_path) as first:
+        with Client(scheduler_file=str(first.file), timeout=30, set_as_default=False) as client:
+            scheduler = first.running[0]
 
-    def stop(sweep):
-        if path.exists() and sweep.sweep == SWEEPS - 1:
-            raise KeyboardInterrupt
+            def lose(sweep):
+                if sweep.sweep == 6:
+                    scheduler.send_signal(signal.SIGKILL)
 
-    with LocalCluster(**options) as first, Client(first, set_as_default=False) as client:
-        with pytest.raises(KeyboardInterrupt):
-            fitted(client, edges.folder, callback=stop, **common)
-    assert path.exists()
+            with pytest.raises(ClusterError, match="scheduler was lost"):
+                fitted(client, edges.folder, callback=lose, checkpoint=path, **common)
     swept = []
-    with LocalCluster(**options) as second, Client(second, set_as_default=False) as client:
-        model = fitted(client, edges.folder, callback=swept.append, **common)
-        assert_same(model, local)
-        with pytest.raises(CheckpointError, match="max_clusters"):
-            fitted(client, edges.folder, max_clusters=3, **common)
-    assert len(swept) < SWEEPS
+    with Processes(tmp_path) as second:
+        with Client(scheduler_file=str(second.file), timeout=30, set_as_default=False) as client:
+            model = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
+            assert_same(model, local)
+            assert [sweep.sweep for sweep in swept] == [6, 7, 8, 9]
+            with pytest.raises(CheckpointError, match="tol"):
+                fitted(client, edges.folder, checkpoint=path, **common | {"tol": 1.0})
 
 
-def test_workers_that_join_get_shards(edges, local):
-    options = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": logging.CRITICAL}
-    with LocalCluster(n_workers=1, **options) as growing:
+def test_workers_that_join_get_shards(edges):
+    relation = read(edges.frame, value="value").relation
+    common = {"refine": False, "max_iter": 6, "batch_size": BATCH, "random_state": 0}
+    local = IRM(**common, tol=0).fit(relation)
+    options = {"threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(n_workers=1, **options, silence_logs=logging.CRITICAL) as growing:
         with Client(growing, set_as_default=False) as client:
 
             def grow(sweep):
                 if sweep.sweep == 2:
                     growing.scale(3)
-                    client.wait_for_workers(3, timeout=30)
+                    client.wait_for_workers(3, timeout=60)
 
-            model = fitted(client, edges.folder, callback=grow)
-            assert model._result.relation.crew.layouts[0].used > 1
+            model = fitted(client, edges.folder, callback=grow, **common)
+            assert model._result.relation.crew.layouts[0].used == 3
             assert_same(model, local)
 
 
@@ -226,7 +263,7 @@ def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
     X = sparse.csr_array((np.ones(end.size), end, start), shape=relation.shape)
     sparse.save_npz(matrices / "0.npz", X[:400])
     sparse.save_npz(matrices / "1.npz", X[400:])
-    here = IRM(max_iter=3, tol=0, random_state=0).fit(relation)
+    here = IRM(max_iter=3, tol=0, random_state=0, batch_size=BATCH).fit(relation)
     for folder in (table, matrices):
         there = fitted(client, folder, max_iter=3, value=None, random_state=0)
         assert_same(there, here)
@@ -235,7 +272,7 @@ def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
 def test_the_contract_of_the_estimator(client, edges, tmp_path):
     model = fitted(client, edges.folder, max_iter=4)
     relation = read(edges.frame, value="value").relation
-    here = IRM(max_iter=4, tol=0, random_state=SEED).fit(relation)
+    here = IRM(max_iter=4, tol=0, random_state=SEED, batch_size=BATCH).fit(relation)
     rows = np.zeros((2, relation.shape[1]))
     rows[0, :40] = 1
     np.testing.assert_array_equal(model.predict(rows), here.predict(rows))
@@ -273,13 +310,13 @@ def test_a_bad_address_is_one_sentence():
 
 
 def test_a_scheduler_without_workers_is_one_sentence():
-    with LocalCluster(n_workers=0, dashboard_address=None) as empty:
+    with LocalCluster(n_workers=0, dashboard_address=":0") as empty:
         with pytest.raises(ClusterError, match="has no workers"):
             connection.connect(empty.scheduler_address, timeout=1)
 
 
 def test_other_versions_are_refused(client, monkeypatch):
-    monkeypatch.setattr("coblock.__version__", "9.9")
+    monkeypatch.setattr(connection, "__version__", "9.9")
     with pytest.raises(ClusterError, match=r"coblock 0.* not 9\.9"):
         connection.check_versions(client)
 
@@ -294,10 +331,15 @@ def test_files_that_cannot_be_read_are_named(client, edges, tmp_path):
     (folder / "part-1.parquet").write_bytes(b"PAR1 but not really PAR1")
     with pytest.raises(ReadError, match=r"part-1\.parquet"):
         fitted(client, folder)
-    (folder / "part-1.parquet").unlink()
-    (folder / "part-1.parquet").symlink_to(tmp_path / "elsewhere")  # listed, but not there
-    with pytest.raises((ClusterError, ReadError), match=r"part-1|edge files"):
-        fitted(client, folder, value="gone")
+    with pytest.raises(ReadError, match="no column 'gone'"):
+        fitted(client, edges.folder, value="gone")
+
+
+def test_a_file_that_one_worker_lacks_is_named_with_the_worker(client, tmp_path):
+    reader = Reader("bipartite", Columns(), 0.0, Text())
+    lost = client.submit(read_file, str(tmp_path / "gone.csv"), reader)
+    with pytest.raises(ClusterError, match=r"Worker tcp://\S+ cannot read \S+gone\.csv"):
+        connection.ask(client, [lost])
 
 
 def test_every_object_is_in_one_part_of_one_shard():

@@ -32,16 +32,15 @@ class CheckpointError(ValueError):
 
 @dataclass
 class Keeper:
-    """Writes the state of a run after a sweep, not more often than ``every`` seconds."""
+    """Writes the state of a run after a sweep, not more often than ``EVERY`` seconds."""
 
     path: Path
     identity: dict[str, Any]  # of data and parameters
-    every: float = EVERY
     last: float = field(default=-np.inf)
 
     def keep(self, run: VariationalRun, trace: list[Sweep]) -> None:
         """Write the run if it is time."""
-        if monotonic() - self.last < self.every:
+        if monotonic() - self.last < EVERY:
             return
         state, visits = run.state, run.visits
         arrays = {"a": state.priors.a, "b": state.priors.b, "alpha": np.array(state.priors.alpha)}

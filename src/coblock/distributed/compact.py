@@ -1,4 +1,4 @@
-"""Memberships in the form that costs least to send: a small number where sure, else what is not 0."""
+"""Memberships as they travel: a small number where sure, else what is not 0."""
 
 from dataclasses import dataclass
 

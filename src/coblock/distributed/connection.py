@@ -9,13 +9,18 @@ from typing import Any
 
 from distributed import Client, Future, KilledWorker, get_worker, wait
 from distributed.client import FutureCancelledError
-from distributed.comm import CommClosedError
+from distributed.comm.core import CommClosedError
 
-import coblock
+from coblock.files import WriteError
 
 PATIENCE = 60.0  # seconds without any worker before a fit gives up
 LOOK_AROUND = 2.0  # seconds between two looks at a slow step
-MATTER = ("numba", "numpy", "scipy")  # packages that must be the same everywhere, for the bits
+MATTER = (
+    "coblock",
+    "numba",
+    "numpy",
+    "scipy",
+)  # packages that must be the same everywhere, for the bits
 
 
 class ClusterError(RuntimeError):
@@ -41,8 +46,8 @@ def connect(client: Client | str | None, timeout: float = 10.0) -> Client:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError:
         msg = (
-            f"The scheduler at {client.scheduler.address} has no workers, and got none in "
-            f"{timeout:g} s. Start some with: dask worker {client.scheduler.address}"
+            f"The scheduler at {_address(client)} has no workers, and got none in "
+            f"{timeout:g} s. Start some with: dask worker {_address(client)}"
         )
         raise ClusterError(msg) from None
     check_versions(client)
@@ -71,11 +76,10 @@ def _found(address: str | None, timeout: float) -> Client:
 
 def own_versions() -> dict[str, str]:
     """Return the versions that a fit depends on, of this process."""
-    found = {name: version(name) for name in MATTER}
-    return {"python": platform.python_version(), "coblock": coblock.__version__, **found}
+    return {"python": platform.python_version()} | {name: version(name) for name in MATTER}
 
 
-def check_versions(client: Client) -> None:
+def check_versions(client: Client, here: dict[str, str] | None = None) -> None:
     """Refuse workers that have other versions: results would differ, or not arrive."""
     try:
         there = client.run(own_versions)
@@ -85,7 +89,7 @@ def check_versions(client: Client) -> None:
             "pip install 'coblock[cluster]'"
         )
         raise ClusterError(msg) from None
-    here = own_versions()
+    here = own_versions() if here is None else here
     for address, versions in sorted(there.items()):
         if versions != here:
             wrong = [name for name in here if versions.get(name) != here[name]]
@@ -111,7 +115,7 @@ def ask(client: Client, futures: Sequence[Future]) -> list[Any]:
                 if since is not None and monotonic() - since > PATIENCE:
                     msg = (
                         f"All workers have been gone for {PATIENCE:.0f} s. Start workers with: "
-                        f"dask worker {client.scheduler.address}, and fit again; with checkpoint= "
+                        f"dask worker {_address(client)}, and fit again; with checkpoint= "
                         "it goes on where it was."
                     )
                     raise ClusterError(msg) from None
@@ -130,8 +134,9 @@ def plain_errors(client: Client) -> Iterator[None]:
             "that are taken away often raise distributed.scheduler.allowed-failures."
         )
         raise ClusterError(msg) from None
-    except (CommClosedError, FutureCancelledError) as error:
-        if client.status == "running" and not isinstance(error, CommClosedError):
+    except (OSError, FutureCancelledError) as error:
+        lost = isinstance(error, CommClosedError) or client.status != "running"
+        if not lost or isinstance(error, WriteError):
             raise
         msg = (
             "The scheduler was lost. Start it and its workers again, and fit again; with "
@@ -143,3 +148,8 @@ def plain_errors(client: Client) -> Iterator[None]:
 def this_worker() -> str:
     """Return the address of the worker that runs the task."""
     return str(get_worker().address)
+
+
+def _address(client: Client) -> str:
+    """Return the address of the scheduler."""
+    return str(client.scheduler_info(n_workers=0)["address"])

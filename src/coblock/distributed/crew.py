@@ -129,8 +129,10 @@ class Crew:
 
     def close(self) -> None:
         """Let go of everything on the cluster."""
-        for futures in (*self.shards, *self.board.log):
+        for futures in self.shards:
             futures.clear()
+        for log in self.board.log:
+            log.clear()
         if self.client.status == "running":
             self.client.unregister_worker_plugin(f"{PLUGIN}-{self.run}")
 

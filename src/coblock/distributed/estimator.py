@@ -10,7 +10,7 @@ from distributed import Client
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from coblock.distributed.connection import connect
+from coblock.distributed.connection import connect, plain_errors
 from coblock.distributed.fitting import fit
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.source import load
@@ -125,20 +125,21 @@ random_state, warm_start, callback, verbose
         settings = self._settings()
         _refuse_what_is_local(settings, X, unseen)
         client = connect(self.client)
-        columns = Columns(self.row, self.column, self.value)
-        reader = Reader("bipartite", columns, self.binarize, Layout())
-        relation = load(client, X, reader, settings.batch_size, self.shards)
-        self.n_features_in_ = relation.shape[1]
-        seed = check_random_state(self.random_state).randint(2**31)
-        initial = self._initial(relation)  # type: ignore[arg-type]
-        result = fit(
-            relation,
-            settings,
-            np.random.default_rng(seed),
-            initial=initial,
-            callback=self._callback(),
-            checkpoint=self.checkpoint,
+        reader = Reader(
+            "bipartite", Columns(self.row, self.column, self.value), self.binarize, Layout()
         )
+        with plain_errors(client):
+            relation = load(client, X, reader, settings.batch_size, self.shards)
+            self.n_features_in_ = relation.shape[1]
+            seed = check_random_state(self.random_state).randint(2**31)
+            result = fit(
+                relation,
+                settings,
+                np.random.default_rng(seed),
+                initial=self._initial(relation),  # type: ignore[arg-type]
+                callback=self._callback(),
+                checkpoint=self.checkpoint,
+            )
         relation.fitting = False
         self._publish(result)
         return self
@@ -181,7 +182,9 @@ def _refuse_what_is_local(settings: Settings, X: Any, unseen: Any) -> None:
         )
         raise TypeError(msg)
     if unseen is not None:
-        msg = "unseen= is not possible here. Unseen pairs are edges with a blank value: pass value=."
+        msg = (
+            "unseen= is not possible here. Unseen pairs are edges with a blank value: pass value=."
+        )
         raise ValueError(msg)
 
 

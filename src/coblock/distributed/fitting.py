@@ -77,7 +77,8 @@ def fit_once(
     local = cast("Relation", relation)  # it answers all that a fit asks of one
     schedule = ClusterSchedule(settings.batch_size, crew=relation.at_work())
     run = FitRun(local, settings, rng, initial, schedule)
-    began, before = perf_counter(), []
+    began = perf_counter()
+    before: list[Sweep] = []
     if keeper is not None and keeper.path.exists():
         run.run, before = restore(keeper.path, keeper.identity, relation, settings, schedule)
         sweeps = run.run.sweeps(began, before=len(before) - run.run.number)

@@ -5,6 +5,7 @@ order, and the partings are those of one machine.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from coblock.distributed import tasks
 from coblock.distributed.crew import Crew
 from coblock.distributed.replica import Letter, Versions, surely_current
-from coblock.distributed.shard import Shard, domain_of
+from coblock.distributed.shard import Shard, domain_of, writable
 from coblock.kernels import Floats, Indices, kernel
 from coblock.kernels import moves as kernels
 from coblock.moves import LEAST_GAIN, PASSES, Parting, draw_seeds
@@ -30,7 +31,7 @@ class Profiles:
     n: NDArray[np.integer]  # (objects, L)
     N: NDArray[np.integer]
 
-    def of(self, members: Indices) -> tuple[Floats, Floats]:
+    def of(self, members: NDArray[np.integer]) -> tuple[Floats, Floats]:
         """Return the links and non-links of some of them."""
         return self.n[members].astype(np.float64), self.N[members].astype(np.float64)
 
@@ -81,7 +82,7 @@ def part_clusters(
 
 
 def _trials(
-    crew: Crew, partition: Partition, d: int, rng: np.random.Generator, profiles: list
+    crew: Crew, partition: Partition, d: int, rng: np.random.Generator, profiles: list[Any]
 ) -> tuple[list[Indices], list[Trial]]:
     """Draw the seeds of every cluster, as one machine does, and ask for what they bring."""
     by_label = np.argsort(partition.labels[d], kind="stable").astype(np.int32)
@@ -124,7 +125,7 @@ def _with_sides(
     crew: Crew,
     partition: Partition,
     d: int,
-    profiles: list,
+    profiles: list[Any],
     members: list[Indices],
     best: list[Trial | None],
 ) -> list[Parting]:
@@ -134,7 +135,7 @@ def _with_sides(
     accepted = [
         trial for trial, gain in zip(best, gains, strict=True) if trial and gain > LEAST_GAIN
     ]
-    side = np.zeros(partition.labels[d].size, dtype=np.int8)
+    side: NDArray[Any] = np.zeros(partition.labels[d].size, dtype=np.int8)
     if accepted:
         wanted = [(trial.k, trial.led_there) for trial in accepted]
         messages = crew.everywhere(d, wanted, (partition.a, partition.b))
@@ -149,6 +150,7 @@ def profile(
     copies = surely_current(run, letter, versions)
     mine, others = copies[shard.d], copies[1 - shard.d]
     objects = shard.layout.objects(shard.number)
+    m_other = writable(m_other)
     n, N = (np.empty((objects.size, m_other.size), np.int32) for _ in range(2))
     everybody, none = np.arange(objects.size, dtype=np.int32), np.zeros((0, 0))
     domain = domain_of(shard.place, everybody, none, mine.sure, m_other, 1.0)
@@ -171,7 +173,8 @@ def count_sides(
 ) -> list[Sides]:
     """Let the members of clusters take sides; return the counts of both sides."""
     answers, last, n_plus, N_plus = [], -1, np.empty((0, 0)), np.empty((0, 0))
-    for k, (n, N, m) in wanted:
+    for k, told in wanted:
+        n, N, m = (writable(table) for table in told)
         if k != last:
             last = k
             n_plus, N_plus = profiles.of(np.flatnonzero(profiles.labels == k))
@@ -189,7 +192,8 @@ def tell_sides(
     sides = np.zeros(profiles.labels.size, dtype=np.int8)
     for k, counts in wanted:
         members = np.flatnonzero(profiles.labels == k)
-        sides[members] = kernels.take_sides(*profiles.of(members), *counts, prior)
+        n, N, m = (writable(table) for table in counts)
+        sides[members] = kernels.take_sides(*profiles.of(members), n, N, m, prior)
     return sides
 
 

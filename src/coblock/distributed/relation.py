@@ -9,6 +9,7 @@ from scipy import sparse
 from coblock.distributed import tasks
 from coblock.distributed.connection import ask
 from coblock.distributed.crew import Crew
+from coblock.distributed.shard import writable
 from coblock.kernels import BIPARTITE, Floats, Indices, Place
 from coblock.relation import Relation
 
@@ -112,9 +113,7 @@ class ClusterRelation:
             crew.board.show_memberships(d, q[d])
         if all((labels >= 0).all() for labels in sure):
             return self._count()
-        carried = crew.client.submit(
-            tasks.carry, crew.board.letter(None), key=crew.key("tell", 0)
-        )
+        carried = crew.client.submit(tasks.carry, crew.board.letter(None), key=crew.key("tell", 0))
         sums: Any = None
         layout = crew.layouts[0]
         for b in range(layout.batches):
@@ -123,7 +122,8 @@ class ClusterRelation:
                     message = (sums, crew.shards[0][s], crew.run, carried, crew.board.versions, b)
                     key = crew.key("products", 0)
                     sums = crew.client.submit(tasks.add_products, *message, key=key)
-        return ask(crew.client, [sums])[0]
+        links, unseen = ask(crew.client, [sums])[0]
+        return writable(links), writable(unseen)
 
     def collect(self) -> Relation:
         """Return the relation with all its links on this machine."""
@@ -141,8 +141,9 @@ class ClusterRelation:
                 for p in places
             ]
             patterns.append(sparse.csr_array(sparse.vstack(pieces, format="csr")[order]))
-        names = {"row_names": self.row_names, "column_names": self.column_names}
-        return Relation.from_patterns(*patterns, kind="bipartite", **names)
+        return Relation.from_patterns(
+            *patterns, row_names=self.row_names, column_names=self.column_names
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"crew": None, "_counted": None}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from distributed import Worker, WorkerPlugin, get_worker
@@ -18,7 +18,7 @@ Versions: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Memberships that have changed since version ``before``; all of them if ``objects`` is None."""
+    """Memberships that have changed since version ``before``; all if ``objects`` is None."""
 
     before: int
     version: int
@@ -101,9 +101,13 @@ class Replicas(WorkerPlugin):
                 copy.learn(news)
 
 
+def _replicas(run: str) -> Replicas:
+    return cast("Replicas", get_worker().plugins[f"{PLUGIN}-{run}"])
+
+
 def surely_current(run: str, letter: Letter, versions: Versions) -> list[Copy]:
     """Return copies of these versions from a letter that tells everything."""
-    copies = get_worker().plugins[f"{PLUGIN}-{run}"].current(letter, versions)
+    copies = _replicas(run).current(letter, versions)
     assert copies is not None
     return copies
 
@@ -118,11 +122,15 @@ class Answer:
 
 
 def informed(
-    shard: Any, run: str, letter: Letter, versions: Versions, function: Callable[..., Any], *rest: Any
+    shard: Any,
+    run: str,
+    letter: Letter,
+    versions: Versions,
+    function: Callable[..., Any],
+    *rest: Any,
 ) -> Answer:
     """Run a function on a shard with the memberships of both domains, if the worker has them."""
-    worker = get_worker()
-    copies = worker.plugins[f"{PLUGIN}-{run}"].current(letter, versions)
+    worker, copies = get_worker().address, _replicas(run).current(letter, versions)
     if copies is None:
-        return Answer(worker.address, None, lacking=True)
-    return Answer(worker.address, function(shard, copies, *rest))
+        return Answer(worker, None, lacking=True)
+    return Answer(worker, function(shard, copies, *rest))

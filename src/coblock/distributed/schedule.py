@@ -94,7 +94,7 @@ class ClusterSchedule(Schedule):
             fresh[span.start - objects[0] : span.stop - objects[0]] = labels
             visits.log_normaliser[d][span] = log_normaliser
             for total, table in zip(change, changes, strict=True):
-                total += table
+                np.add(total, table, out=total)
         left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
         return [batch.Outcome(*left, np.empty((0, 0)), *change)], fresh
 

@@ -1,8 +1,10 @@
 """A shard: the links and unseen cells of some objects of one domain, compressed by object."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coblock.distributed.layout import Layout
 from coblock.kernels import Domain, Floats, Indices, Place
@@ -28,6 +30,10 @@ class Shard:
             link_start=place.link_start[first : last + 1],
             unseen_start=place.unseen_start[first : last + 1],
         )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        place = Place(*(writable(array) for array in state["place"]))
+        self.__dict__.update(state | {"place": place})
 
     def __sizeof__(self) -> int:
         return sum(array.nbytes for array in self.place)
@@ -60,3 +66,8 @@ def domain_of(
     """Return objects of a bipartite relation as the kernels take them."""
     nothing = np.zeros(0)
     return Domain((place,), nothing, nothing, order, q, sure, m, alpha)
+
+
+def writable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that may be written to: what has travelled may not, to Numba another type."""
+    return np.require(array, requirements="W")

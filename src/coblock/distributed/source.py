@@ -18,7 +18,7 @@ from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.schedule import batch_size
 from coblock.distributed.shard import Cells, build
 from coblock.kernels import Indices
-from coblock.readers import ReadError, Reader
+from coblock.readers import Reader, ReadError
 from coblock.readers.coding import States, number_names
 from coblock.readers.matrices import Cells as MatrixCells
 from coblock.readers.values import states
@@ -125,7 +125,9 @@ def _shards(
     layout, others = layouts[d], layouts[1 - d].size
     cuts = [
         client.submit(
-            cut_file, *(file, number, *numbered, d, layout), key=f"coblock-cut-{SIDES[d]}-{run}-{number}"
+            cut_file,
+            *(file, number, *numbered, d, layout),
+            key=f"coblock-cut-{SIDES[d]}-{run}-{number}",
         )
         for number, file in enumerate(files)
     ]
@@ -237,7 +239,7 @@ def cut_file(
     order = np.argsort(shard, kind="stable")
     borders = np.cumsum(np.bincount(shard, minlength=layout.used))[:-1]
     mine, others = position[order], ends[1 - d][order]
-    given = [None] * layout.used
+    given: list[Any] = [None] * layout.used
     if coded.states is not None:
         given = np.split(coded.states[order], borders)
     return list(zip(np.split(mine, borders), np.split(others, borders), given, strict=True))

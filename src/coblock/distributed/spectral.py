@@ -21,13 +21,15 @@ class NormalisedLinks:
     dtype = np.dtype(np.float64)
     __array_ufunc__ = None  # NumPy leaves products from the left to us
 
-    def __init__(self, crew: Crew, parts: tuple[list[Any], list[Any]], flipped: bool = False):
+    def __init__(
+        self, crew: Crew, parts: tuple[list[Any], list[Any]], flipped: bool = False
+    ) -> None:
         self.crew, self.parts, self.flipped = crew, parts, flipped
         shape = tuple(layout.size for layout in crew.layouts)
         self.shape = shape[::-1] if flipped else shape
 
     @property
-    def T(self) -> "NormalisedLinks":
+    def T(self) -> "NormalisedLinks":  # noqa: N802 - as NumPy has it
         """The transpose; the shards by column are that already."""
         return NormalisedLinks(self.crew, self.parts, not self.flipped)
 
@@ -75,9 +77,7 @@ def _by_object(crew: Crew, d: int) -> tuple[Floats, Floats]:
     return links.astype(np.float64), unseen.astype(np.float64)
 
 
-def singular_vectors(
-    relation: ClusterRelation, k: int, seed: int
-) -> tuple[Floats, Floats, Floats]:
+def singular_vectors(relation: ClusterRelation, k: int, seed: int) -> tuple[Floats, Floats, Floats]:
     """Return the first ``k`` singular vectors and values of the normalised links.
 
     The steps of scikit-learn's ``randomized_svd``, which takes no matrix that is elsewhere.
@@ -85,7 +85,7 @@ def singular_vectors(
     matrix = normalised_links(relation)
     flip = matrix.shape[0] < matrix.shape[1]
     M = matrix.T if flip else matrix
-    Q = np.random.RandomState(seed).normal(size=(M.shape[1], k + OVERSAMPLES))
+    Q: Any = np.random.RandomState(seed).normal(size=(M.shape[1], k + OVERSAMPLES))
     for _ in range(POWER_ITERATIONS):
         for side in (M, M.T):
             Q = linalg.lu(side @ Q, permute_l=True, check_finite=False)[0]

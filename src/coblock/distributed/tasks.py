@@ -1,7 +1,7 @@
 """What workers do: the kernels of the local fit on one shard."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -9,8 +9,8 @@ from scipy import sparse
 from coblock.batches import no_change
 from coblock.distributed.compact import Rows, packed
 from coblock.distributed.replica import Copy, Letter, Versions, surely_current
-from coblock.distributed.shard import Shard, domain_of
-from coblock.kernels import BIPARTITE, Blocks, Floats, Indices, batch, kernel
+from coblock.distributed.shard import Shard, domain_of, writable
+from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch, kernel
 from coblock.kernels.blocks import add_outer, gather, label_sums
 from coblock.kernels.shared import shared_tables
 
@@ -27,6 +27,19 @@ class Errand:
     m: Floats
     m_other: Floats
     alpha: float
+
+    def __setstate__(self, state: Any) -> None:
+        b, parts, blocks, m, m_other, alpha = state
+        arrived = (
+            b,
+            [writable(part) for part in parts],
+            Blocks(*(writable(table) for table in blocks)),
+            writable(m),
+            writable(m_other),
+            alpha,
+        )
+        for name, value in zip(self.__slots__, arrived, strict=True):
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +65,7 @@ def visit(shard: Shard, copies: list[Copy], errand: Errand) -> list[Visited]:
     place, objects, other = _scene(shard, copies, errand)
     q, sure = copies[shard.d].memberships(objects), copies[shard.d].sure[objects]
     tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
-    left = tuple(np.zeros(objects.size) for _ in range(3))
+    left = (np.zeros(objects.size), np.zeros(objects.size), np.zeros(objects.size))
     found = []
     for order in errand.parts:
         fresh = np.empty((order.size, errand.m.size))
@@ -60,7 +73,7 @@ def visit(shard: Shard, copies: list[Copy], errand: Errand) -> list[Visited]:
         mine = domain_of(place, order, q, sure, errand.m, errand.alpha)
         batch.visit_all(BIPARTITE, mine, other, tables, outcome)
         unseen = outcome.unseen if outcome.unseen.any() else None
-        per_object = (array[order] for array in left)
+        per_object = (left[0][order], left[1][order], left[2][order])
         found.append(Visited(packed(fresh), *per_object, outcome.m, outcome.links, unseen))
     return found
 
@@ -73,9 +86,9 @@ def choose(
     Counts of labels are whole numbers: their sum over the parts does not depend on its order.
     """
     place, objects, other = _scene(shard, copies, errand)
-    chances = np.full(objects.size, -1.0) if uniform is None else uniform
+    chances = np.full(objects.size, -1.0) if uniform is None else writable(uniform)
     tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
-    left = tuple(np.zeros(objects.size) for _ in range(3))
+    left = (np.zeros(objects.size), np.zeros(objects.size), np.zeros(objects.size))
     outcome = batch.Outcome(*left, np.empty((0, 0)), *no_change(errand.blocks.n.shape))
     labels = np.empty(objects.size, dtype=np.int32)
     none, sure = np.zeros((0, 0)), copies[shard.d].sure[objects]
@@ -86,9 +99,7 @@ def choose(
     return labels, left[0], outcome.m, outcome.links, outcome.unseen
 
 
-def _scene(
-    shard: Shard, copies: list[Copy], errand: Errand
-) -> tuple[object, Indices, object]:
+def _scene(shard: Shard, copies: list[Copy], errand: Errand) -> tuple[Place, Indices, Domain]:
     first, last = shard.layout.spans(shard.number)[errand.b]
     others, nobody = copies[1 - shard.d], np.zeros(0, np.int32)
     place = shard.segment(errand.b)
@@ -151,8 +162,8 @@ def _go_on_with_sums(
 def describe(shard: Shard) -> tuple[Indices, Indices]:
     """Return how many links and unseen cells each object of the shard has."""
     place = shard.place
-    starts = (place.link_start, place.unseen_start)
-    return tuple(np.diff(start).astype(np.int32) for start in starts)  # type: ignore[return-value]
+    links, unseen = np.diff(place.link_start), np.diff(place.unseen_start)
+    return links.astype(np.int32), unseen.astype(np.int32)
 
 
 def expect_unseen(
