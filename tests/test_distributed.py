@@ -184,13 +184,16 @@ class Processes:
         self.running = []
         here = ("--host", "127.0.0.1")
         self.start("dask_scheduler", "--port", "0", *here, "--dashboard-address", ":0")
-        self.start("dask_worker", "--nthreads", "1", "--nworkers", "2", *here, "--no-dashboard")
+        self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, "--no-dashboard")
 
     def start(self, module, *options):
         command = [sys.executable, "-m", f"distributed.cli.{module}", *options]
         command += ["--scheduler-file", str(self.file)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.running.append(subprocess.Popen(command, **quiet))
+
+    def client(self):
+        return Client(scheduler_file=str(self.file), timeout=30, set_as_default=False)
 
     def __enter__(self):
         return self
@@ -213,24 +216,21 @@ def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, mo
     init = [rng.integers(0, 3, size) for size in relation.sizes]
     common = {"init": init, "refine": False, "burn_in": 3, "max_iter": 9, "batch_size": 300}
     local = IRM(**common, tol=0, random_state=0).fit(relation)
-    with Processes(tmp_path) as first:
-        with Client(scheduler_file=str(first.file), timeout=30, set_as_default=False) as client:
-            scheduler = first.running[0]
+    with Processes(tmp_path) as first, first.client() as client:
 
-            def lose(sweep):
-                if sweep.sweep == 6:
-                    scheduler.send_signal(signal.SIGKILL)
+        def lose(sweep):
+            if sweep.sweep == 6:
+                first.running[0].send_signal(signal.SIGKILL)
 
-            with pytest.raises(ClusterError, match="scheduler was lost"):
-                fitted(client, edges.folder, callback=lose, checkpoint=path, **common)
+        with pytest.raises(ClusterError, match="scheduler was lost"):
+            fitted(client, edges.folder, callback=lose, checkpoint=path, **common)
     swept = []
-    with Processes(tmp_path) as second:
-        with Client(scheduler_file=str(second.file), timeout=30, set_as_default=False) as client:
-            model = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
-            assert_same(model, local)
-            assert [sweep.sweep for sweep in swept] == [6, 7, 8, 9]
-            with pytest.raises(CheckpointError, match="tol"):
-                fitted(client, edges.folder, checkpoint=path, **common | {"tol": 1.0})
+    with Processes(tmp_path) as second, second.client() as client:
+        model = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
+        assert_same(model, local)
+        assert [sweep.sweep for sweep in swept] == [7, 8, 9]
+        with pytest.raises(CheckpointError, match="tol"):
+            fitted(client, edges.folder, checkpoint=path, **common | {"tol": 1.0})
 
 
 def test_workers_that_join_get_shards(edges):
@@ -238,17 +238,17 @@ def test_workers_that_join_get_shards(edges):
     common = {"refine": False, "max_iter": 6, "batch_size": BATCH, "random_state": 0}
     local = IRM(**common, tol=0).fit(relation)
     options = {"threads_per_worker": 1, "dashboard_address": ":0"}
-    with LocalCluster(n_workers=1, **options, silence_logs=logging.CRITICAL) as growing:
-        with Client(growing, set_as_default=False) as client:
+    options |= {"n_workers": 1, "silence_logs": logging.CRITICAL}
+    with LocalCluster(**options) as growing, Client(growing, set_as_default=False) as client:
 
-            def grow(sweep):
-                if sweep.sweep == 2:
-                    growing.scale(3)
-                    client.wait_for_workers(3, timeout=60)
+        def grow(sweep):
+            if sweep.sweep == 2:
+                growing.scale(3)
+                client.wait_for_workers(3, timeout=60)
 
-            model = fitted(client, edges.folder, callback=grow, **common)
-            assert model._result.relation.crew.layouts[0].used == 3
-            assert_same(model, local)
+        model = fitted(client, edges.folder, callback=grow, **common)
+        assert model._result.relation.crew.layouts[0].used == 3
+        assert_same(model, local)
 
 
 def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
@@ -310,15 +310,17 @@ def test_a_bad_address_is_one_sentence():
 
 
 def test_a_scheduler_without_workers_is_one_sentence():
-    with LocalCluster(n_workers=0, dashboard_address=":0") as empty:
-        with pytest.raises(ClusterError, match="has no workers"):
-            connection.connect(empty.scheduler_address, timeout=1)
+    with (
+        LocalCluster(n_workers=0, dashboard_address=":0") as empty,
+        pytest.raises(ClusterError, match="has no workers"),
+    ):
+        connection.connect(empty.scheduler_address, timeout=1)
 
 
-def test_other_versions_are_refused(client, monkeypatch):
-    monkeypatch.setattr(connection, "__version__", "9.9")
-    with pytest.raises(ClusterError, match=r"coblock 0.* not 9\.9"):
-        connection.check_versions(client)
+def test_other_versions_are_refused(client):
+    with pytest.raises(ClusterError, match=r"coblock \S+ not 9\.9\. Install"):
+        connection.check_versions(client, connection.own_versions() | {"coblock": "9.9"})
+    connection.check_versions(client)
 
 
 def test_files_that_cannot_be_read_are_named(client, edges, tmp_path):

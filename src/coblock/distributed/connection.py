@@ -20,7 +20,7 @@ MATTER = (
     "numba",
     "numpy",
     "scipy",
-)  # packages that must be the same everywhere, for the bits
+)  # for the bits, the same everywhere
 
 
 class ClusterError(RuntimeError):
