@@ -20,7 +20,7 @@ pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster
 
-from coblock import IRM, read
+from coblock import IRM, load, read
 from coblock.distributed import ClusterError, DistributedIRM, compact, connection, fit_on_cluster
 from coblock.distributed.checkpoint import CheckpointError
 from coblock.distributed.layout import Layout
@@ -283,6 +283,8 @@ def test_the_contract_of_the_estimator(client, edges, tmp_path):
     with pytest.raises(RuntimeError, match="collect"):
         model.save(tmp_path / "model.safetensors")
     model.collect().save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.row_membership_, here.row_membership_)
     for found, expected in zip(model.recommend([0, 5]), here.recommend([0, 5]), strict=True):
         np.testing.assert_array_equal(found, expected)
 
@@ -290,6 +292,7 @@ def test_the_contract_of_the_estimator(client, edges, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "X", "error", "message"),
     [
+        ({"relation": "directed"}, "folder", ValueError, "only 'bipartite'"),
         ({"inference": "gibbs"}, "folder", ValueError, "one after another"),
         ({"batch_size": 1}, "folder", ValueError, "batch_size=1"),
         ({}, np.eye(3), TypeError, "folder of Parquet"),

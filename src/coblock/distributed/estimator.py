@@ -10,6 +10,7 @@ from distributed import Client
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from coblock import model_file
 from coblock.distributed.connection import connect, plain_errors
 from coblock.distributed.fitting import fit
 from coblock.distributed.relation import ClusterRelation
@@ -35,6 +36,8 @@ class DistributedIRM(IRM):
     ----------
     client : distributed.Client, str or None
         A client, the address of a scheduler, or None for the client that was made last.
+    relation : "bipartite"
+        Relations of one set of objects need one machine.
     row, column, value : str or None
         Columns of the edge files; by default the first two, and every edge is a link.
     shards : int or None
@@ -62,6 +65,7 @@ random_state, warm_start, callback, verbose
         self,
         client: Client | str | None = None,
         *,
+        relation: str = "bipartite",
         row: str | None = None,
         column: str | None = None,
         value: str | None = None,
@@ -85,6 +89,7 @@ random_state, warm_start, callback, verbose
         verbose: int = 0,
     ) -> None:
         super().__init__(
+            relation,
             inference=inference,
             max_clusters=max_clusters,
             init=init,
@@ -123,7 +128,7 @@ random_state, warm_start, callback, verbose
             Unseen pairs are edges with a blank ``value``.
         """
         settings = self._settings()
-        _refuse_what_is_local(settings, X, unseen)
+        _refuse_what_is_local(self.relation, settings, X, unseen)
         client = connect(self.client)
         reader = Reader(
             "bipartite", Columns(self.row, self.column, self.value), self.binarize, Layout()
@@ -156,6 +161,15 @@ random_state, warm_start, callback, verbose
             self.release()
         return self
 
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to a file for :func:`coblock.load`; its links must be here.
+
+        The file is that of a local model; what concerns the cluster is not kept.
+        """
+        check_is_fitted(self)
+        parameters = {name: getattr(self, name) for name in IRM().get_params(deep=False)}
+        model_file.save(self._result, path, parameters)
+
     def release(self) -> None:
         """Free the memory of the workers; the model stays."""
         relation: Any = self._result.relation
@@ -164,8 +178,14 @@ random_state, warm_start, callback, verbose
             relation.crew = None
 
 
-def _refuse_what_is_local(settings: Settings, X: Any, unseen: Any) -> None:
+def _refuse_what_is_local(relation: str, settings: Settings, X: Any, unseen: Any) -> None:
     """Refuse what a cluster cannot do, with what can be done instead."""
+    if relation != "bipartite":
+        msg = (
+            f"relation={relation!r} cannot be fitted on a cluster yet, only 'bipartite'. Use "
+            "coblock.IRM on one machine."
+        )
+        raise ValueError(msg)
     if settings.inference not in METHODS:
         msg = (
             f"inference={settings.inference!r} takes objects one after another, which a cluster "
