@@ -231,7 +231,8 @@ def page(runs: list[Run], command: str) -> str:
         dense = run.objects * 8 * max(BLOCKS)
         lines.append(
             f"{row}{run.workers} workers | {run.seconds:.3f} | "
-            f"{run.seconds / local[run.links]:.2f} | {size(wire)} | {wire / dense:.2f} | {size(run.worker_memory)} | "
+            f"{run.seconds / local[run.links]:.2f} | {size(wire)} | {wire / dense:.2f} | "
+            f"{size(run.worker_memory)} | "
             f"{size(run.client_memory)} |"
         )
     return "\n".join([*lines, *model_lines(model), ""])
@@ -285,8 +286,8 @@ BREAKS = [
     "- **The client's memory**, at about 10^8 objects: memberships are tables there. They would "
     "stay with the shards, and the client would keep counts only.",
     "- **Sums of soft memberships** after a cluster is dropped, and twice at the end, go from "
-    "shard to shard to give the bits of one machine, so they take the time of one thread. At 10^11 links "
-    "this is hours. They would be added in a tree, on both engines.",
+    "shard to shard to give the bits of one machine, so they take the time of one thread. At "
+    "10^11 links this is hours. They would be added in a tree, on both engines.",
     "- **The spectral start** sends a table of objects x 50 float64 twelve times. Start from "
     "labels (`init=`) beyond 10^7 objects, or from the model of a sample.",
     "- **A lost worker** means that its shards are read again from all files, since each has edges "
