@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg
+from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
 from coblock.distributed import tasks
@@ -85,7 +86,7 @@ def singular_vectors(relation: ClusterRelation, k: int, seed: int) -> tuple[Floa
     matrix = normalised_links(relation)
     flip = matrix.shape[0] < matrix.shape[1]
     M = matrix.T if flip else matrix
-    Q: Any = np.random.RandomState(seed).normal(size=(M.shape[1], k + OVERSAMPLES))
+    Q: Any = check_random_state(seed).normal(size=(M.shape[1], k + OVERSAMPLES))
     for _ in range(POWER_ITERATIONS):
         for side in (M, M.T):
             Q = linalg.lu(side @ Q, permute_l=True, check_finite=False)[0]
