@@ -95,8 +95,9 @@ class Board:
     def _tell(self, d: int, objects: Indices | None, rows: Rows) -> None:
         before = 0 if objects is None else self.log[d][-1].version
         self.version += 1
-        news: News | Future = News(before, self.version, objects, rows)
-        size = rows.nbytes + (0 if objects is None else objects.nbytes)
+        told = None if objects is None else compact.shortened(objects)
+        news: News | Future = News(before, self.version, told, rows)
+        size = rows.nbytes + (told.nbytes if isinstance(told, np.ndarray) else 0)
         if size > LARGE:
             key = f"coblock-tell-{'rows' if d == 0 else 'columns'}-{uuid4().hex}"
             news = self.client.submit(tasks.carry, news, key=key)

@@ -60,6 +60,18 @@ def write_unsure(rows: Rows, objects: NDArray[np.integer], q: Floats) -> None:
         q[np.repeat(unsure, np.diff(rows.start)), rows.cluster] = rows.value
 
 
+def shortened(objects: Indices) -> Indices | range:
+    """Return neighbours as first and last."""
+    if objects.size and int(objects[-1]) - int(objects[0]) + 1 == objects.size:
+        return range(int(objects[0]), int(objects[-1]) + 1)  # they ascend
+    return objects
+
+
+def spelled_out(objects: Indices | range) -> Indices:
+    """Return what was shortened, as the kernels take it."""
+    return np.require(objects, dtype=np.int32, requirements="W")
+
+
 def _small(clusters: int) -> type[np.signedinteger]:
     """Return the smallest type that holds -1 and all clusters."""
     for kind in (np.int8, np.int16):

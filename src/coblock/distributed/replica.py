@@ -7,9 +7,8 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 from distributed import Worker, WorkerPlugin, get_worker
-from numpy.typing import NDArray
 
-from coblock.distributed.compact import Rows, write_unsure
+from coblock.distributed.compact import Rows, spelled_out, write_unsure
 from coblock.kernels import Floats, Indices
 
 PLUGIN = "coblock-memberships"
@@ -22,7 +21,7 @@ class News:
 
     before: int
     version: int
-    objects: NDArray[np.int32] | None
+    objects: Indices | range | None
     rows: Rows
 
 
@@ -48,8 +47,8 @@ class Copy:
 
     def learn(self, news: News) -> None:
         """Take the news in."""
-        everybody = np.arange(self.sure.size, dtype=np.int32)
-        objects = everybody if news.objects is None else news.objects
+        everybody = range(self.sure.size)
+        objects = spelled_out(everybody if news.objects is None else news.objects)
         self.sure[objects] = news.rows.sure
         if news.rows.value.size:
             if not len(self.q):

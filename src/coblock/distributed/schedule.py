@@ -8,7 +8,7 @@ import numpy as np
 from coblock import moves
 from coblock.batches import BATCHES, Schedule, Visits, no_change
 from coblock.distributed import tasks
-from coblock.distributed.compact import Rows, unpacked
+from coblock.distributed.compact import Rows, shortened, unpacked
 from coblock.distributed.crew import Crew
 from coblock.distributed.parting import part_clusters
 from coblock.distributed.tasks import Errand, Visited
@@ -112,7 +112,9 @@ class ClusterSchedule(Schedule):
         holders = layout.home[0][[objects[part.start] for part in parts]]
         for s in np.unique(holders).tolist():
             first, _ = layout.spans(s)[b]
-            mine = [objects[parts[t]] - np.int32(first) for t in np.flatnonzero(holders == s)]
+            mine = [
+                shortened(objects[parts[t]] - np.int32(first)) for t in np.flatnonzero(holders == s)
+            ]
             yield s, Errand(b, mine, *counts)
 
     def _crew(self) -> Crew:

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from coblock.batches import no_change
-from coblock.distributed.compact import Rows, packed
+from coblock.distributed.compact import Rows, packed, spelled_out
 from coblock.distributed.replica import Copy, Letter, Versions, surely_current
 from coblock.distributed.shard import Shard, domain_of, writable
 from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch, kernel
@@ -22,7 +22,7 @@ class Errand:
     """Visit these objects of a batch, part by part, against these counts."""
 
     b: int  # batch
-    parts: list[Indices]  # positions in the shard's segment of the batch
+    parts: list[Indices | range]  # positions in the shard's segment of the batch
     blocks: Blocks  # as the domain sees them
     m: Floats
     m_other: Floats
@@ -32,7 +32,7 @@ class Errand:
         b, parts, blocks, m, m_other, alpha = state
         arrived = (
             b,
-            [writable(part) for part in parts],
+            parts,
             Blocks(*(writable(table) for table in blocks)),
             writable(m),
             writable(m_other),
@@ -67,7 +67,7 @@ def visit(shard: Shard, copies: list[Copy], errand: Errand) -> list[Visited]:
     tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
     left = (np.zeros(objects.size), np.zeros(objects.size), np.zeros(objects.size))
     found = []
-    for order in errand.parts:
+    for order in map(spelled_out, errand.parts):
         fresh = np.empty((order.size, errand.m.size))
         outcome = batch.Outcome(*left, fresh, *no_change(errand.blocks.n.shape))
         mine = domain_of(place, order, q, sure, errand.m, errand.alpha)
@@ -92,7 +92,7 @@ def choose(
     outcome = batch.Outcome(*left, np.empty((0, 0)), *no_change(errand.blocks.n.shape))
     labels = np.empty(objects.size, dtype=np.int32)
     none, sure = np.zeros((0, 0)), copies[shard.d].sure[objects]
-    for order in errand.parts:
+    for order in map(spelled_out, errand.parts):
         mine = domain_of(place, order, none, sure, errand.m, errand.alpha)
         part = labels[order[0] : order[-1] + 1]
         batch.choose_all(BIPARTITE, mine, other, tables, chances, part, outcome)
