@@ -1,5 +1,6 @@
 """What the workers have been told of the memberships, and what is news to them."""
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -100,6 +101,13 @@ class Board:
         size = rows.nbytes + (told.nbytes if isinstance(told, np.ndarray) else 0)
         if size > LARGE:
             key = f"coblock-tell-{'rows' if d == 0 else 'columns'}-{uuid4().hex}"
-            news = self.client.submit(tasks.carry, news, key=key)
+            news = carried(self.client, news, key)
         entry = Entry(self.version, news, size, objects is None)
         self.log[d] = [entry] if objects is None else [*self.log[d], entry]
+
+
+def carried(client: Client, what: Any, key: str) -> Future:
+    """Bring something to the workers by a task; Dask's advice for large graphs is to do that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        return client.submit(tasks.carry, what, key=key)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.distributed import tasks
+from coblock.distributed.board import carried
 from coblock.distributed.crew import Crew
 from coblock.distributed.replica import Letter, Versions, surely_current
 from coblock.distributed.shard import Shard, domain_of, writable
@@ -62,7 +62,7 @@ def part_clusters(
     """Return for every cluster the gain of the best parting found, and the members' sides."""
     for side in (0, 1):
         crew.board.show_labels(side, partition.labels[side], partition.m[side].size)
-    letter = crew.client.submit(tasks.carry, crew.board.letter(None), key=crew.key("tell", d))
+    letter = carried(crew.client, crew.board.letter(None), crew.key("tell", d))
     messages = crew.everywhere(d, crew.run, letter, crew.board.versions, partition.m[1 - d])
     profiles = crew.tell("profile", profile, d, messages)
     members, trials = _trials(crew, partition, d, rng, profiles)

@@ -7,6 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from coblock.distributed import tasks
+from coblock.distributed.board import carried
 from coblock.distributed.connection import ask
 from coblock.distributed.crew import Crew
 from coblock.distributed.shard import writable
@@ -113,13 +114,13 @@ class ClusterRelation:
             crew.board.show_memberships(d, q[d])
         if all((labels >= 0).all() for labels in sure):
             return self._count()
-        carried = crew.client.submit(tasks.carry, crew.board.letter(None), key=crew.key("tell", 0))
+        letter = carried(crew.client, crew.board.letter(None), crew.key("tell", 0))
         sums: Any = None
         layout = crew.layouts[0]
         for b in range(layout.batches):
             for s in range(layout.used):
                 if layout.parts_of(s, b):
-                    message = (sums, crew.shards[0][s], crew.run, carried, crew.board.versions, b)
+                    message = (sums, crew.shards[0][s], crew.run, letter, crew.board.versions, b)
                     key = crew.key("products", 0)
                     sums = crew.client.submit(tasks.add_products, *message, key=key)
         links, unseen = ask(crew.client, [sums])[0]

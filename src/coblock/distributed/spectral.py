@@ -8,6 +8,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
 from coblock.distributed import tasks
+from coblock.distributed.board import carried
 from coblock.distributed.crew import Crew
 from coblock.distributed.relation import ClusterRelation
 from coblock.kernels import Floats
@@ -36,10 +37,8 @@ class NormalisedLinks:
 
     def __matmul__(self, operand: Floats) -> Floats:
         d, crew = int(self.flipped), self.crew
-        carried = crew.client.submit(
-            tasks.carry, np.ascontiguousarray(operand), key=crew.key("operand", d)
-        )
-        messages = crew.everywhere(d, carried)
+        there = carried(crew.client, np.ascontiguousarray(operand), crew.key("operand", d))
+        messages = crew.everywhere(d, there)
         answers = crew.ask("multiply", tasks.multiply, d, messages, self.parts[d])
         return crew.whole(d, answers)
 
@@ -63,10 +62,10 @@ def normalised_links(relation: ClusterRelation) -> NormalisedLinks:
         filled.append(futures)
         sums = crew.whole(d, crew.ask("degree", tasks.sums_of, d, crew.everywhere(d), futures))
         scales.append(1.0 / np.sqrt(np.maximum(sums + sums.mean(), 1e-12)))
-    carried = crew.client.submit(tasks.carry, tuple(scales), key=crew.key("scales", 0))
+    there = carried(crew.client, tuple(scales), crew.key("scales", 0))
     parts = []
     for d in (0, 1):
-        messages = [(s, (shard, carried)) for s, shard in enumerate(crew.shards[d])]
+        messages = [(s, (shard, there)) for s, shard in enumerate(crew.shards[d])]
         parts.append(crew.tell("normalise", tasks.normalise, d, messages, filled[d]))
     return NormalisedLinks(crew, (parts[0], parts[1]))
 
