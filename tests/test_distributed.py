@@ -132,7 +132,9 @@ def test_another_seed_gives_other_bits(client, edges, local):
         assert_same(model, local)
 
 
-def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges):
+@pytest.mark.parametrize("large", [0, 1 << 20])  # bytes, from which tasks carry the news
+def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges, monkeypatch, large):
+    monkeypatch.setattr("coblock.distributed.board.LARGE", large)
     relation = read(edges.frame, value="value").relation
     rng = np.random.default_rng(1)
     init = [rng.integers(0, 3, size) for size in relation.sizes]
