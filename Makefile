@@ -17,7 +17,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(KERNELS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # one pip at a time in the environment
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz lint format paper clean
+.PHONY: help demo test fuzz lint format docs bench profile paper clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1  \t/p' Makefile
@@ -42,15 +42,25 @@ format: $(VENV)/dev.stamp  ## put the code in shape
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
+docs: $(VENV)/dev.stamp  ## the documentation as web pages, in docs/_build/html
+	@$(RUN) -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "Documentation: $(CURDIR)/docs/_build/html/index.html"
+
 # A few runs within BUDGET minutes; RUNS=20 is the full protocol. Finished runs are not repeated.
 DATA ?= ../shared/data
+bench: $(VENV)/core.stamp  ## speed beside other programs: make bench DATA=folder
+	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m speed $(BENCH)
+
+profile: $(VENV)/core.stamp  ## where the time of a default fit goes: make profile DATA=folder
+	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m speed.profile $(PROFILE)
+
 paper: $(VENV)/core.stamp  ## the paper's experiments: make paper DATA=folder [RUNS=20]
 	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m paper $(if $(RUNS),--runs $(RUNS)) \
 	    $(if $(BUDGET),--budget $(BUDGET)) $(if $(LIMIT),--limit $(LIMIT)) $(PAPER)
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	rm -rf build dist htmlcov .coverage .coverage.*
+	rm -rf build dist htmlcov .coverage .coverage.* coblock-demo docs/_build docs/reference/commands.md
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/made.stamp:

@@ -209,7 +209,7 @@ def page(runs: list[Run], command: str) -> str:
         "",
         f"Written by `{command}`, version {__version__}, Python {platform.python_version()}, "
         f"{os.cpu_count()} cores shared by scheduler, client and workers. Nothing on this page is "
-        "typed by hand. How to start: [how-to-cluster.md](how-to-cluster.md).",
+        "typed by hand. How to start: [howto/cluster.md](howto/cluster.md).",
         "",
         "## Measured",
         "",

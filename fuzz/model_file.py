@@ -1,6 +1,7 @@
 """Fuzz target: whatever bytes a model file has, loading answers with a model or a sentence."""
 
 import json
+import random
 import struct
 import tempfile
 from pathlib import Path
@@ -9,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from coblock import load
+from coblock import IRM, load
 from coblock.model_file import KEY, digest
 from coblock.stored import ModelFileError
 
@@ -28,6 +29,15 @@ def one_input(data: bytes) -> None:
     forged = signed(data)
     if forged is not None:
         _load_and_use(forged)
+
+
+def read(path: Path, random_numbers: random.Random) -> None:
+    """Load a file and use the model; three of four are signed first, so as to be looked at."""
+    if random_numbers.random() < 0.75:
+        forged = signed(path.read_bytes())
+        if forged is not None:
+            path.write_bytes(forged)
+    _use(load(path))
 
 
 def signed(data: bytes) -> bytes | None:
@@ -50,6 +60,10 @@ def _load_and_use(data: bytes) -> None:
         model = load(path)
     except ModelFileError:
         return
+    _use(model)
+
+
+def _use(model: IRM) -> None:
     model.summary()
     model.recommend(n=2)
     model.to_frame("blocks")

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import model_file
 from scipy import sparse
 from scipy.io import mmwrite
 
 from coblock.readers import ReadError, read
+from coblock.stored import ModelFileError
 
 KINDS = ("bipartite", "directed", "undirected")
 
@@ -48,6 +50,12 @@ class Target:
 def readers() -> Target:
     """Return the readers of relations."""
     return Target("readers", _relations(), _read_relation, (ReadError,))
+
+
+def models() -> Target:
+    """Return the reader of model files; it refuses in its own words."""
+    samples = [Sample("model.safetensors", content) for content in model_file.seeds()]
+    return Target("models", samples, model_file.read, (ModelFileError,))
 
 
 def _read_relation(path: Path, random_numbers: random.Random) -> object:
@@ -114,4 +122,4 @@ def _written(write: Callable[..., object], **options: object) -> bytes:
     return buffer.getvalue()
 
 
-TARGETS: dict[str, Callable[[], Target]] = {"readers": readers}
+TARGETS: dict[str, Callable[[], Target]] = {"models": models, "readers": readers}

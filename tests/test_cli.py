@@ -2,9 +2,11 @@
 
 import io
 import re
+import resource
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +14,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import coblock
 import coblock.datasets
-from coblock.cli import app
+from coblock.cli import COMMANDS, app
+from coblock.cli.results import FILES
 from coblock.datasets import load_senate
 from coblock.terminal import senate_page
 
@@ -32,12 +36,18 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def demo() -> str:
+def demo_folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def demo(demo_folder) -> str:
     """What the demo shows on a wide screen, of every fifth roll call, to be quick."""
     votes = load_senate()
     fewer = replace(votes, values=votes.values[:, ::5], votes=votes.votes[::5])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coblock.datasets, "load_senate", lambda: fewer)
+        patch.chdir(demo_folder)
         result = CliRunner().invoke(app, ["demo", "--seed", "0"], env={"COLUMNS": "300"})
     assert result.exit_code == 0, result.output
     return plain(result.output)
@@ -109,18 +119,55 @@ def test_the_demo_names_people(demo):
     assert re.search(r"(converged|stopped) after \d+ sweeps, log evidence -[\d,]+", demo)
 
 
+def test_the_demo_ends_with_the_path_of_its_report(demo, demo_folder):
+    report = demo_folder / "coblock-demo" / "report.html"
+    assert demo.rstrip().endswith(f"Report: {report.resolve()}")
+    page = report.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Roll calls of the 109th US Senate" in page
+    assert {path.name for path in report.parent.iterdir()} == set(FILES)
+
+
 def test_help_lists_the_commands():
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert "demo" in result.output
     assert "US Senate" in result.output
+    for command in COMMANDS:
+        assert re.search(rf"\b{command.__name__}\b", result.output)
 
 
-def test_every_command_has_help_with_an_example():
-    result = CliRunner().invoke(app, ["demo", "--help"])
+@pytest.mark.parametrize("command", [command.__name__ for command in COMMANDS])
+def test_every_command_has_help_with_an_example(command):
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
-    assert "--seed" in result.output
-    assert "coblock demo" in result.output
+    assert re.search(rf"Example: +coblock {command}( |$)", plain(result.output))
+    assert "--json" in plain(result.output)
+
+
+def test_the_examples_of_the_help_are_valid():
+    """Every option that an example names is an option of its command."""
+    for command in COMMANDS:
+        example = command.__doc__.split("Example:")[1]
+        options = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", example))
+        shown = plain(CliRunner().invoke(app, [command.__name__, "--help"]).output)
+        assert options <= set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", shown)), command
+
+
+def test_the_version_is_told():
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"coblock {coblock.__version__}\n"
+
+
+def test_help_answers_in_half_a_second():
+    """Of processor time, the least of three calls: the machine may be busy."""
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert run("-m", "coblock.cli", "--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert 0.0 < min(seconds) < 0.5
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Fits on real worker processes: the bits of one machine, also when workers are killed."""
 
+import json
 import logging
 import os
 import pickle
@@ -15,15 +16,18 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import sparse
+from typer.testing import CliRunner
 
 pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster
 
 from coblock import IRM, load, read
+from coblock.cli import app
 from coblock.distributed import ClusterError, DistributedIRM, compact, connection, fit_on_cluster
 from coblock.distributed.checkpoint import CheckpointError
 from coblock.distributed.layout import Layout
+from coblock.distributed.schedule import ClusterSchedule
 from coblock.distributed.source import read_file
 from coblock.kernels.memberships import sure_clusters
 from coblock.readers import Reader, ReadError
@@ -143,6 +147,121 @@ def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges, monkey
     there = fitted(client, edges.folder, **common, max_iter=8, shards=3, random_state=0)
     assert_same(there, here)
     assert max(q.max(axis=1).min() for q in (here.row_membership_, here.column_membership_)) < 1
+
+
+def test_objects_that_rest_and_steps_that_shorten_are_those_of_one_machine(
+    client, edges, monkeypatch
+):
+    monkeypatch.setattr("coblock.inference.variational.STALLED", 0.0)  # steps are halved early
+    cuts, steps = [], []
+    pieces, visited = ClusterSchedule._pieces, ClusterSchedule._visited
+
+    def count_pieces(*given):
+        found = pieces(*given)
+        cuts.append(len(found))
+        return found
+
+    def see_step(*given):
+        steps.append(given[-1])
+        return visited(*given)
+
+    monkeypatch.setattr(ClusterSchedule, "_pieces", count_pieces)
+    monkeypatch.setattr(ClusterSchedule, "_visited", see_step)
+    relation = read(edges.frame, value="value").relation
+    common = {"refine": False, "inference": "cvb0", "batch_size": BATCH, "random_state": 0}
+    here = IRM(**common, max_iter=20, tol=0).fit(relation)
+    there = fitted(client, edges.folder, **common, max_iter=20)
+    assert_same(there, here)
+    assert max(cuts) > 1
+    assert min(steps) < 1.0
+
+
+@pytest.mark.parametrize("prior", ["shared", "per-block"])
+def test_a_whole_fit_is_that_of_one_machine(client, edges, prior):
+    relation = read(edges.frame, value="value").relation
+    common = {"random_state": SEED, "batch_size": BATCH, "prior": prior, "max_iter": 100}
+    here = IRM(**common, tol=1e-3).fit(relation)
+    there = fitted(client, edges.folder, **common, tol=1e-3)
+    assert there.converged_
+    assert_same(there, here)
+
+
+def test_a_start_in_single_precision_is_that_of_one_machine(client, edges, monkeypatch):
+    monkeypatch.setattr("coblock.start.MANY_OBJECTS", 1000)
+    relation = read(edges.frame, value="value").relation
+    common = {"max_iter": 2, "random_state": SEED, "batch_size": BATCH}
+    here = IRM(**common, tol=0).fit(relation)
+    assert_same(fitted(client, edges.folder, **common), here)
+
+
+@pytest.mark.parametrize("last", [3, -2])  # in the search, and after it
+def test_a_fit_goes_on_after_any_sweep(client, edges, tmp_path, last):
+    path = tmp_path / "fit.checkpoint"
+    relation = read(edges.frame, value="value").relation
+    common = {"random_state": SEED, "batch_size": BATCH, "max_iter": 100, "tol": 1e-3}
+    here = IRM(**common).fit(relation)
+    last = last if last > 0 else here.n_iter_ + 1 + last
+
+    def stop(sweep):
+        if sweep.sweep == last:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fitted(client, edges.folder, callback=stop, checkpoint=path, **common)
+    with pytest.raises(CheckpointError, match="random_state"):
+        fitted(client, edges.folder, checkpoint=path, **common | {"random_state": SEED + 1})
+    with pytest.raises(CheckpointError, match="data"):
+        fitted(client, edges.folder, checkpoint=path, value=None, **common)
+    swept = []
+    there = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
+    assert swept[0].sweep == last + 1
+    assert_same(there, here)
+
+
+def test_a_damaged_checkpoint_is_refused(client, edges, tmp_path):
+    path = tmp_path / "fit.checkpoint"
+    fitted(client, edges.folder, checkpoint=path, max_iter=1)
+    whole = path.read_bytes()
+    for damaged in (whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1]), b"nothing"):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="damaged"):
+            fitted(client, edges.folder, checkpoint=path, max_iter=1)
+
+
+def test_the_command_fits_on_a_cluster(cluster, edges, tmp_path):
+    options = ["--value", "value", "--max-iter", "4", "--tol", "0", "--seed", str(SEED)]
+    options += ["--batch-size", str(BATCH), "--json"]
+    single = tmp_path / "edges.parquet"
+    edges.frame.write_parquet(single)
+    told = []
+    for name, more in (("here", []), ("there", ["--scheduler", cluster.scheduler_address])):
+        source = edges.folder if more else single
+        command = ["fit", str(source), "--out", str(tmp_path / name), *options, *more]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        told.append(json.loads(result.stdout))
+    for name in ("row_clusters", "column_clusters", "links", "unseen", "sweeps", "log_evidence"):
+        assert told[0][name] == told[1][name]
+    for table in ("rows.csv", "columns.csv", "blocks.csv"):
+        here, there = (tmp_path / name / table for name in ("here", "there"))
+        assert here.read_bytes() == there.read_bytes()
+    assert not (tmp_path / "there.checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--scheduler", "nonsense://x"], "No scheduler answers at 'nonsense://x'"),
+        (["--scheduler", "nonsense://x", "--delimiter", ";", "-j", "2"], "--delimiter, --jobs can"),
+    ],
+)
+def test_the_command_says_in_a_sentence_what_is_wrong(edges, tmp_path, options, sentence):
+    command = ["fit", str(edges.folder), "--out", str(tmp_path / "out"), *options]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out").exists()
 
 
 def kill_workers(client, stop, when, killed):

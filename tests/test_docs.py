@@ -3,18 +3,14 @@
 import ast
 import doctest
 import importlib
-import io
 import pkgutil
 import re
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import coblock
-import coblock.datasets
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "coblock"
@@ -141,26 +137,6 @@ def test_the_main_modules_have_examples():
         module = importlib.import_module(f"coblock.{name}")
         examples = sum(len(found.examples) for found in finder.find(module))
         assert examples >= 2, name
-
-
-def fenced(text: str) -> list[str]:
-    """The Python blocks of a Markdown text."""
-    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def test_the_readme_runs(monkeypatch):
-    """On every fifth roll call, to be quick."""
-    votes = coblock.datasets.load_senate()
-    fewer = replace(votes, values=votes.values[:, ::5], votes=votes.votes[::5])
-    monkeypatch.setattr(coblock.datasets, "load_senate", lambda: fewer)
-    blocks = fenced((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert blocks
-    namespace: dict[str, object] = {"__name__": "readme"}
-    with redirect_stdout(io.StringIO()) as said:
-        for block in blocks:
-            exec(compile(block, "README.md", "exec"), namespace)
-    assert "bipartite relation, 102 x 129" in said.getvalue()
-    assert re.search(r"^\d+ McCain \(R-AZ\)$", said.getvalue(), flags=re.MULTILINE)
 
 
 def test_everything_public_can_be_imported():

@@ -208,7 +208,7 @@ def test_uneven_white_space(tmp_path):
 
 def packed(text: bytes, packing: str) -> bytes:
     if packing == ".gz":
-        return gzip.compress(text)
+        return gzip.compress(text, mtime=0)
     buffer = BytesIO()
     frame = pl.DataFrame({"user": ["ann", "bób"], "item": ["tea", "tea"]})
     frame.write_csv(buffer, compression="zstd")
@@ -229,9 +229,9 @@ def test_byte_order_mark_is_no_part_of_a_name(tmp_path):
 
 def test_latin_1_is_told_and_read(tmp_path):
     content = "user,item\nann,tea\nrené,tea\n".encode("latin-1")
-    for name, data in (("a.csv", content), ("a.csv.gz", gzip.compress(content))):
+    for name, data in (("a.csv", content), ("a.csv.gz", gzip.compress(content, mtime=0))):
         path = written(tmp_path, name, data)
-        with pytest.raises(ReadError, match=r"byte 0xe9 .* line 3.*--encoding latin-1"):
+        with pytest.raises(ReadError, match=r"byte 0xe9 .* line 3.*encoding='latin-1'"):
             read(path)
         assert links(read(path, encoding="latin-1")) == {("ann", "tea"), ("rené", "tea")}
 
@@ -449,7 +449,7 @@ BAD = [
     ("a.csv", "r,c\na,x\n", {"encoding": "klingon"}, "no encoding 'klingon'"),
     ("a.csv", "r,c\na,xy\n", {"encoding": "utf-16"}, "not utf-16"),
     ("a.txt", "1  2\n3  4  5\n", {"delimiter": "whitespace"}, "1 of 2 lines without the 2 fields"),
-    ("a.csv.gz", gzip.compress(b"r,c\na,x\n" * 9)[:-12], {}, "a.csv.gz"),
+    ("a.csv.gz", gzip.compress(b"r,c\na,x\n" * 9, mtime=0)[:-12], {}, "a.csv.gz"),
     ("a.csv.bz2", bz2.compress(b"r,c\na,x\n"), {}, "does not say what kind"),
     ("a.parquet.gz", b"PAR1", {}, "compressed, which is not possible for .parquet"),
     ("a.parquet", b"PAR1 nonsense PAR1", {}, "not a Parquet file"),
@@ -529,9 +529,11 @@ def fuzzer(monkeypatch):
     return run, targets
 
 
-def test_a_few_damaged_files(fuzzer, tmp_path):
+@pytest.mark.parametrize("target", ["models", "readers"])
+def test_a_few_damaged_files(fuzzer, tmp_path, target):
     run, targets = fuzzer
-    assert run.run(targets.readers(), 400, 7, tmp_path) == []
+    assert sorted(targets.TARGETS) == ["models", "readers"]
+    assert run.run(targets.TARGETS[target](), 400, 7, tmp_path) == []
 
 
 def test_every_sample_of_the_fuzzer_is_valid(fuzzer, tmp_path):

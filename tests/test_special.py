@@ -1,15 +1,26 @@
 """Special functions against SciPy and, at large counts, against exact arithmetic."""
 
+import platform
+import re
 from fractions import Fraction
 from math import lgamma, log
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from coblock.kernels.special import digamma, log_beta_gain, log_rising, trigamma
+from coblock.kernels import special as ours
+from coblock.kernels.special import (
+    digamma,
+    log_beta_gain,
+    log_rising,
+    log_rising_far,
+    tetragamma,
+    trigamma,
+)
 
 positive = st.floats(1e-8, 1e13)
 
@@ -60,3 +71,64 @@ def test_log_beta_gain_of_one_cell_is_the_predictive_probability(n, N):
 def test_nothing_brought_gains_nothing():
     assert abs(log_rising(3.0, 0.0)) < 1e-18
     assert abs(log_beta_gain(0.5, 0.5, 0.0, 0.0)) < 1e-18
+
+
+@given(positive)
+def test_logarithms_equal_numpy(x):
+    assert ours.log(x) == pytest.approx(np.log(x), rel=4e-16, abs=2e-16)
+    assert ours.log1p(x) == pytest.approx(np.log1p(x), rel=1e-15)
+    assert ours.log_gamma(x) == pytest.approx(special.gammaln(x), rel=1e-14, abs=1e-14)
+    assert tetragamma(x) == pytest.approx(special.polygamma(2, x), rel=1e-11)
+
+
+@given(st.floats(-800, 700))
+def test_exp_equals_numpy_and_vanishes_far_below(x):
+    expected = np.exp(x) if x >= ours.VANISHES else 0.0
+    assert ours.exp(x) == pytest.approx(expected, rel=4e-16, abs=0.0)
+    assert ours.exp(-np.inf) == 0.0
+
+
+@given(st.floats(16, 1e13), st.floats(0, 1e6))
+def test_the_short_form_far_out_equals_the_long_one(x, d):
+    assert log_rising_far(x, d) == pytest.approx(log_rising(x, d), rel=1e-13, abs=1e-13)
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6), st.floats(0, 100), st.floats(0, 1e4))
+def test_link_gains_equal_the_difference_of_two_gains(n, N, links, more):
+    m, out, far = links + more, np.zeros(1), np.zeros(1)
+    ours.add_link_gains(np.array([n]), np.array([N]), m, links, out)
+    expected = log_beta_gain(n, N, links, m - links) - log_beta_gain(n, N, 0.0, m)
+    assert out[0] == pytest.approx(expected, rel=1e-9, abs=1e-8)
+    if N + more >= ours.FAR:
+        ours.add_link_gains_far(np.array([n]), np.array([N]), m, links, far)
+        assert far[0] == pytest.approx(out[0], rel=1e-11, abs=1e-11)
+
+
+def loop_over(function):
+    def loop(x, out):
+        for t in range(out.size):
+            out[t] = function(x[t])
+
+    return loop
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="looks for x86 registers")
+@pytest.mark.parametrize(
+    "name", ["log", "log1p", "exp", "log_gamma", "digamma", "trigamma", "tetragamma"]
+)
+def test_loops_over_our_functions_vectorise(name):
+    """The compiled loop works on 256 or 512 bits at a time; one over math.lgamma does not."""
+    assert vectorises(loop_over(getattr(ours, name)))
+    assert not vectorises(loop_over(lgamma))
+
+
+def vectorises(loop) -> bool:
+    """Whether the loop's own code multiplies packed doubles."""
+    options = ours.log_beta_gains.targetoptions
+    compiled = numba.njit(
+        "void(f8[::1], f8[::1])",
+        error_model=options["error_model"],
+        fastmath=options["fastmath"],
+    )(loop)
+    code = "".join(compiled.inspect_asm().values())
+    return re.search(r"mul(pd|add\w*pd).*[yz]mm|fn?m\w+pd.*[yz]mm", code) is not None

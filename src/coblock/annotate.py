@@ -1,13 +1,19 @@
 """Clusters written back to where the data came from: networkx graphs and AnnData."""
 
+import re
 from collections.abc import Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from coblock.checks import check_choice
 from coblock.estimator import IRM
 from coblock.export import object_names
+from coblock.files import write_whole
+
+_NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def label_graph(graph: Any, model: IRM, attribute: str = "cluster") -> None:
@@ -40,6 +46,60 @@ def label_graph(graph: Any, model: IRM, attribute: str = "cluster") -> None:
                 data[f"{attribute}_side"] = side
 
 
+def to_graph(model: IRM) -> Any:
+    """Return the relation as a networkx graph whose nodes carry their clusters.
+
+    Nodes are called after the objects; where a row and a column have the same name, all get
+    ``row`` or ``column`` before it. Attributes of a node: ``name``, ``cluster``,
+    ``cluster_probability`` and, in a bipartite relation, ``bipartite`` (0 for rows, 1 for columns).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> graph = to_graph(IRM(random_state=0).fit(np.kron(np.eye(2), np.ones((9, 8)))))
+    >>> len(graph), graph.number_of_edges(), sorted(graph.nodes["row 0"])[:2]
+    (34, 144, ['bipartite', 'cluster'])
+    """
+    check_is_fitted(model)
+    networkx = _networkx()
+    result = model._result
+    relation = result.relation
+    graph = networkx.DiGraph() if relation.kind == "directed" else networkx.Graph()
+    nodes = _node_names(model)
+    for d, (names, label, q) in enumerate(
+        zip(nodes, result.labels, result.memberships, strict=True)
+    ):
+        known = object_names(relation, d)
+        for i, node in enumerate(names):
+            data = {"name": str(i) if known is None else known[i], "cluster": int(label[i])}
+            side = {} if relation.one_domain else {"bipartite": d}
+            graph.add_node(node, **data, cluster_probability=float(q[i, label[i]]), **side)
+    place = relation.places[0][0]
+    rows = np.repeat(np.arange(relation.shape[0]), np.diff(place.link_start))
+    ends = zip(rows.tolist(), place.link.tolist(), strict=True)
+    graph.add_edges_from((nodes[0][i], nodes[-1][j]) for i, j in ends)
+    own = np.flatnonzero(relation.self_link)
+    graph.add_edges_from((nodes[0][i], nodes[0][i]) for i in own.tolist())
+    return graph
+
+
+def write_graph(graph: Any, path: str | Path, kind: str = "graphml") -> None:
+    """Write a networkx graph as a GraphML or GML file, whole or not at all.
+
+    Characters that XML cannot hold, or would change, become escapes.
+    """
+    check_choice("kind", kind, ("graphml", "gml"))
+    networkx = _networkx()
+    clean = networkx.relabel_nodes(graph, {n: _xml_text(n) for n in graph if isinstance(n, str)})
+    if len(clean) < len(graph):
+        msg = f"{len(graph) - len(clean):,} nodes differ only in characters that XML lacks."
+        raise ValueError(msg)
+    for _, data in clean.nodes(data=True):
+        data.update({key: _xml_text(text) for key, text in data.items() if isinstance(text, str)})
+    write = networkx.write_gml if kind == "gml" else networkx.write_graphml
+    write_whole(path, lambda temporary: write(clean, temporary))
+
+
 def label_anndata(adata: Any, model: IRM, key: str = "coblock") -> None:
     """Set clusters and their probabilities in ``obs`` and ``var`` of an AnnData object.
 
@@ -69,6 +129,32 @@ def label_anndata(adata: Any, model: IRM, key: str = "coblock") -> None:
         clusters = pd.Categorical(label, categories=range(q.shape[1]))
         table[key] = clusters.rename_categories([str(k) for k in range(q.shape[1])])
         table[f"{key}_probability"] = q[np.arange(label.size), label]
+
+
+def _networkx() -> Any:
+    try:
+        import networkx
+    except ImportError as error:
+        msg = "Graphs need networkx, which is not installed: pip install 'coblock[graphs]'"
+        raise ImportError(msg) from error
+    return networkx
+
+
+def _node_names(model: IRM) -> list[list[str]]:
+    """Return for each domain what the nodes of its objects are called."""
+    relation = model._result.relation
+    names = []
+    for d, size in enumerate(relation.sizes):
+        known = object_names(relation, d)
+        names.append([str(i) for i in range(size)] if known is None else list(known))
+    if len(names) == 1 or not set(names[0]) & set(names[1]):
+        return names
+    sides = zip(("row", "column"), names, strict=True)
+    return [[f"{side} {name}" for name in side_names] for side, side_names in sides]
+
+
+def _xml_text(text: str) -> str:
+    return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def _nodes_of(nodes: list[Hashable], model: IRM) -> list[list[Hashable]]:

@@ -7,7 +7,6 @@ on the number of threads; neither, therefore, does a single bit of the result.
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from coblock import moves
 from coblock.counts import Sums, own_cells
 from coblock.kernels import Floats, Indices, batch
 from coblock.kernels.memberships import next_is_row
-from coblock.kernels.shared import shared_tables
+from coblock.kernels.tables import shared_tables
 from coblock.partition import Partition
 from coblock.state import State
 
@@ -71,7 +70,13 @@ class Schedule:
         return moves.part_clusters(partition, d, rng)
 
     def renew(
-        self, state: State, d: int, objects: Indices, parts: list[slice], visits: "Visits"
+        self,
+        state: State,
+        d: int,
+        objects: Indices,
+        parts: list[slice],
+        visits: "Visits",
+        step: float,
     ) -> tuple[list[batch.Outcome], Floats]:
         """Visit objects of domain ``d``; return the outcomes by part, and new memberships."""
         code, domain, other = state.relation.code, state.domain(d), state.domain(-1 - d)
@@ -83,7 +88,7 @@ class Schedule:
             left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
             outcome = batch.Outcome(*left, fresh[part], *no_change(blocks.n.shape))
             chosen = domain._replace(order=objects[part])
-            batch.visit_all(code, chosen, other, tables, outcome)
+            batch.visit_all(code, chosen, other, tables, step, outcome)
             return outcome
 
         return self.map(visit, parts), fresh
@@ -93,11 +98,14 @@ class Schedule:
         partition: Partition,
         d: int,
         objects: Indices,
-        parts: list[slice],
         uniform: Floats,
         visits: "Visits",
+        memberships: Floats,
     ) -> tuple[list[batch.Outcome], Indices]:
-        """Visit objects of domain ``d``; return the outcomes by part, and new labels."""
+        """Visit objects of domain ``d``; return what changes, by part, and new labels.
+
+        Where there is room in ``memberships``, it gets those given the other objects' labels.
+        """
         relation = partition.relation
         code, domain, other = relation.code, partition.domain(d), partition.domain(-1 - d)
         blocks = partition.blocks(d)
@@ -106,12 +114,12 @@ class Schedule:
 
         def choose(part: slice) -> batch.Outcome:
             left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-            outcome = batch.Outcome(*left, np.empty((0, 0)), *no_change(blocks.n.shape))
+            outcome = batch.Outcome(*left, memberships[part], *no_change(blocks.n.shape))
             chosen = domain._replace(order=objects[part])
             batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
             return outcome
 
-        return self.map(choose, parts), fresh
+        return self.map(choose, cut(objects.size)), fresh
 
 
 @dataclass(slots=True)
@@ -151,16 +159,24 @@ class Visits:
 
 
 def sweep_memberships(
-    state: State, visits: Visits, schedule: Schedule, *, everybody: bool = True
+    state: State,
+    visits: Visits,
+    schedule: Schedule,
+    *,
+    everybody: bool = True,
+    step: float = 1.0,
 ) -> tuple[float, float, float]:
-    """Renew memberships by CVB0; return leave-one-out, entropy and mean change per object."""
+    """Renew memberships by CVB0; return leave-one-out, entropy and mean change per object.
+
+    ``step`` is the fraction of the way that memberships go.
+    """
     sizes = state.relation.sizes
     visited: list[list[Indices]] = [[] for _ in sizes]
     for d, objects in schedule.turns(sizes):
         chosen = visits.of_sweep(d, objects, everybody)
         visited[d].append(chosen)
         if chosen.size:
-            _renew_batch(state, d, objects, chosen, visits, schedule)
+            _renew_batch(state, d, chosen, visits, schedule, step)
     changes = []
     for d, batches in enumerate(visited):
         those = np.concatenate(batches)
@@ -172,11 +188,11 @@ def sweep_memberships(
 
 
 def _renew_batch(
-    state: State, d: int, batch_of: slice, objects: Indices, visits: Visits, schedule: Schedule
+    state: State, d: int, objects: Indices, visits: Visits, schedule: Schedule, step: float
 ) -> None:
     """Renew the memberships of objects of one domain against the same counts."""
-    parts = parts_of(objects, batch_of, state.relation.sizes[d])
-    outcomes, fresh = schedule.renew(state, d, objects, parts, visits)
+    parts = cut(objects.size)
+    outcomes, fresh = schedule.renew(state, d, objects, parts, visits, step)
     domain, shape = state.domain(d), state.blocks(d).n.shape
 
     def look_around(part: slice) -> Floats:
@@ -191,6 +207,23 @@ def _renew_batch(
     if state.relation.kind == "directed":
         state.sums.own += own_cells(state.relation)[:, objects] @ (state.q[0][objects] - fresh)
     state.derive_tables()
+
+
+def conditional_memberships(
+    partition: Partition, schedule: Schedule
+) -> tuple[list[Floats], float, float]:
+    """Return p(z_i | all other labels) of every object, with leave-one-out and entropy.
+
+    eq:IRM_2dom_Gibbs_z_1i_posterior without the new cluster; nobody moves.
+    """
+    visits, found = Visits.none(partition.relation.sizes), []
+    for d, size in enumerate(partition.relation.sizes):
+        best = np.full(size, -1.0)
+        q = np.empty((size, partition.m[d].size))
+        schedule.choose(partition, d, np.arange(size, dtype=np.int32), best, visits, q)
+        found.append(q)
+    leave_one_out = sum(float(x.sum()) for x in visits.log_normaliser)
+    return found, leave_one_out, sum(float(x.sum()) for x in visits.entropy)
 
 
 def choose_labels(partition: Partition, uniform: Floats, schedule: Schedule) -> float:
@@ -212,9 +245,10 @@ def _choose_batch(
     visits: Visits,
     schedule: Schedule,
 ) -> None:
-    parts = cut(objects.size)
-    outcomes, fresh = schedule.choose(partition, d, objects, parts, uniform, visits)
-    partition.labels[d][objects] = fresh
+    """Give objects of one domain new labels, all against the same counts."""
+    nothing = np.empty((0, 0))
+    outcomes, chosen = schedule.choose(partition, d, objects, uniform, visits, nothing)
+    partition.labels[d][objects] = chosen
     if partition.relation.one_domain:
         partition.recount()
         return
@@ -226,14 +260,6 @@ def cut(objects: int) -> list[slice]:
     """Return the parts of a batch that threads share."""
     size = max(-(-objects // PARTS), SMALLEST_PART)
     return [slice(start, start + size) for start in range(0, objects, size)]
-
-
-def parts_of(visited: Indices, objects: slice, size: int) -> list[slice]:
-    """Return the parts of those who are visited; its borders do not depend on who rests."""
-    first, last, _ = objects.indices(size)
-    borders = [first + part.start for part in cut(last - first)]
-    at = [*np.searchsorted(visited, borders).tolist(), visited.size]
-    return [slice(*pair) for pair in pairwise(at) if pair[0] < pair[1]]
 
 
 def absorb(

@@ -224,6 +224,42 @@ def check_positions(values: object, size: int, what: str) -> NDArray[np.int64]:
     return positions.astype(np.int64)
 
 
+def check_ready(relation: Any, kind: str, columns: int | None, unseen: object) -> None:
+    """Refuse a Relation of another kind, with other columns than are known, or with more unseen."""
+    if relation.kind != kind:
+        msg = f"The relation is {relation.kind}, but {kind} was expected. "
+        msg += f"Pass relation={relation.kind!r}."
+        raise ValueError(msg)
+    if unseen is not None:
+        msg = "A Relation has its unseen cells already. Pass unseen= to Relation.build."
+        raise ValueError(msg)
+    if columns is not None and relation.shape[1] != columns:
+        msg = (
+            f"The new rows have {relation.shape[1]:,} columns, but the model was fitted to "
+            f"{columns:,}. Pass the same columns in the same order."
+        )
+        raise ValueError(msg)
+
+
+def check_outcomes(values: object, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Refuse outcomes of cells that are not 0 or 1, or not one for each cell."""
+    links = np.asarray(values)
+    if links.shape != shape or links.size == 0:
+        msg = (
+            f"values has shape {links.shape}, but rows and columns give {shape}. "
+            "Give one value for each cell, and one cell at least."
+        )
+        raise ValueError(msg)
+    bad = ~np.isin(links, (0, 1))
+    if bad.any():
+        msg = (
+            f"values must be 0 or 1, but {bad.sum():,} of {links.size:,} are not; the first is "
+            f"{links[bad].flat[0]}."
+        )
+        raise ValueError(msg)
+    return links.astype(bool)
+
+
 def _first(X: sparse.csr_array, chosen: NDArray[np.bool_]) -> tuple[int, int]:
     """Return row and column of the first chosen stored value."""
     at = int(np.flatnonzero(chosen)[0])

@@ -1,6 +1,5 @@
 """The scikit-learn face of coblock; it holds no mathematics."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coblock import checks, export, model_file, prediction
+from coblock.checkpoint import Checkpoint, open_or_begin
 from coblock.fitting import Settings, fit
 from coblock.inference.report import Sweep
 from coblock.inference.variational import METHODS
 from coblock.kernels import Floats
+from coblock.progress import tell_and
 from coblock.relation import Relation
 from coblock.result import Result
 from coblock.start import memberships_of
@@ -45,8 +46,10 @@ class IRM(BiclusterMixin, BaseEstimator):
         Where to start: singular vectors of the links, random soft memberships (the paper's),
         labels of all objects (for two domains a pair of arrays), or an earlier model.
     refine : bool, default=True
-        Search for the partition of the largest evidence by merges, splits and sweeps before the
-        method's own sweeps. False gives the paper's plain methods. Gibbs is left a sampler.
+        Search for the partition of the largest evidence by merges, splits and sweeps. Memberships
+        then say how sure each object is of its cluster given all others (``acvb0``, ``cvb0``), or
+        the method's own sweeps follow (``acvb``, ``cvb``, ``vb``, ``prior="per-block"``). False
+        gives the paper's plain methods. Gibbs is left a sampler.
     prior : {"shared", "per-block"}, default="shared"
         One Beta prior for the link probabilities of all blocks, or the paper's, one for each.
     variance : {"exact", "paper"}, default="exact"
@@ -75,6 +78,10 @@ class IRM(BiclusterMixin, BaseEstimator):
         Same data, seed and version: the same bits.
     warm_start : bool, default=False
         Go on from the memberships of the last fit.
+    checkpoint : str, Path or None, default=None
+        File to which the fit is written every minute and after rounds of moves. If it is there
+        already, of the same data and parameters, the fit goes on from it, to the same bits; of
+        others, it is refused. It is removed when the fit has ended; starts run one by one.
     callback : callable or None, default=None
         Called with a :class:`~coblock.inference.report.Sweep` after each sweep; True stops the fit.
     verbose : int, default=0
@@ -133,6 +140,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         n_jobs: int | None = None,
         random_state: Any = None,
         warm_start: bool = False,
+        checkpoint: str | Path | None = None,
         callback: Callable[[Sweep], object] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -153,6 +161,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
         self.callback = callback
         self.verbose = verbose
 
@@ -168,18 +177,9 @@ class IRM(BiclusterMixin, BaseEstimator):
         unseen : sparse matrix, optional
             Its stored cells are unseen.
         """
-        settings = self._settings()
-        relation = self._relation(X, unseen, kind=self.relation, reset=True)
-        seed = check_random_state(self.random_state).randint(2**31)
-        initial = self._initial(relation)
-        result = fit(
-            relation,
-            settings,
-            np.random.default_rng(seed),
-            initial=initial,
-            callback=self._callback(),
-        )
-        self._publish(result)
+        self._fit(X, unseen)
+        if self.checkpoint is not None:
+            Path(self.checkpoint).unlink(missing_ok=True)
         return self
 
     def predict(self, X: Any, *, unseen: Any = None) -> NDArray[np.int32]:
@@ -211,21 +211,8 @@ class IRM(BiclusterMixin, BaseEstimator):
     def score_links(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> float:
         """Return the mean log probability of cells that were (True) or were not (False) links."""
         probability = self.link_probability(rows, columns)
-        links = np.asarray(values)
-        if links.shape != probability.shape or links.size == 0:
-            msg = (
-                f"values has shape {links.shape}, but rows and columns give {probability.shape}. "
-                "Give one value for each cell, and one cell at least."
-            )
-            raise ValueError(msg)
-        bad = ~np.isin(links, (0, 1))
-        if bad.any():
-            msg = (
-                f"values must be 0 or 1, but {bad.sum():,} of {links.size:,} are not; the first is "
-                f"{links[bad].flat[0]}."
-            )
-            raise ValueError(msg)
-        return prediction.mean_log_probability(probability, links.astype(bool))
+        links = checks.check_outcomes(values, probability.shape)
+        return prediction.mean_log_probability(probability, links)
 
     def recommend(
         self, rows: ArrayLike | None = None, n: int = 10, exclude_seen: bool = True
@@ -271,8 +258,8 @@ class IRM(BiclusterMixin, BaseEstimator):
         """Write the fitted model to a file for :func:`coblock.load`, whole or not at all.
 
         All results are kept to the bit, with the relation and its names. Of the parameters, a
-        start from labels or from a model is kept as ``init="given"``; a callback, and a random
-        state that is not a number, are not kept.
+        start from labels or from a model is kept as ``init="given"``; a callback, a checkpoint,
+        and a random state that is not a number, are not kept.
         """
         check_is_fitted(self)
         named = hasattr(self, "feature_names_in_")
@@ -331,6 +318,26 @@ class IRM(BiclusterMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
+    def _fit(self, X: Any, unseen: Any = None) -> None:
+        """Fit; the checkpoint, if there is one, stays."""
+        settings = self._settings()
+        relation = self._relation(X, unseen, kind=self.relation, reset=True)
+        seed = check_random_state(self.random_state).randint(2**31)
+        initial = self._initial(relation)
+        if self.checkpoint is None:
+            rng = np.random.default_rng(seed)
+            self._publish(fit(relation, settings, rng, initial=initial, callback=self._callback()))
+            return
+        wanted = Checkpoint.begin(relation, settings, seed, initial, self.get_params(deep=False))
+        wanted.feature_names = hasattr(self, "feature_names_in_")
+        seeded = isinstance(self.random_state, int | np.integer)
+        self._go_on(open_or_begin(self.checkpoint, wanted, any_seed=not seeded))
+
+    def _go_on(self, found: Checkpoint) -> None:
+        """Follow a fit that is under way to its end."""
+        assert self.checkpoint is not None
+        self._publish(found.result(self.checkpoint, self._callback()))
+
     def _settings(self) -> Settings:
         """Check the parameters and return them as the fit takes them."""
         checks.check_choice("relation", self.relation, checks.KINDS)
@@ -370,22 +377,8 @@ class IRM(BiclusterMixin, BaseEstimator):
     def _relation(self, X: Any, unseen: Any, *, kind: str, reset: bool) -> Relation:
         """Read the input; scikit-learn keeps count of its features."""
         if isinstance(X, Relation):
-            if X.kind != kind:
-                msg = (
-                    f"The relation is {X.kind}, but {kind} was expected. Pass relation={X.kind!r}."
-                )
-                raise ValueError(msg)
-            if unseen is not None:
-                msg = "A Relation has its unseen cells already. Pass unseen= to Relation.build."
-                raise ValueError(msg)
-            if reset:
-                self.n_features_in_ = X.shape[1]
-            elif X.shape[1] != self.n_features_in_:
-                msg = (
-                    f"The new rows have {X.shape[1]:,} columns, but the model was fitted to "
-                    f"{self.n_features_in_:,}. Pass the same columns in the same order."
-                )
-                raise ValueError(msg)
+            checks.check_ready(X, kind, None if reset else self.n_features_in_, unseen)
+            self.n_features_in_: int = X.shape[1]
             return X
         values = validate_data(
             self,
@@ -421,7 +414,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         return [q.copy() for q in model._result.memberships]
 
     def _callback(self) -> Callable[[Sweep], object] | None:
-        return _tell_and(self.callback) if self.verbose else self.callback
+        return tell_and(self.callback) if self.verbose else self.callback
 
     def _publish(self, result: Result) -> None:
         """Set the fitted attributes."""
@@ -444,16 +437,3 @@ class IRM(BiclusterMixin, BaseEstimator):
         self.n_iter_ = len(result.trace)
         self.converged_ = result.converged
         self.trace_ = [sweep.as_dict() for sweep in result.trace]
-
-
-def _tell_and(callback: Callable[[Sweep], object] | None) -> Callable[[Sweep], object]:
-    """Return a callback that writes a line per sweep to standard error first."""
-
-    def tell(sweep: Sweep) -> object:
-        sys.stderr.write(
-            f"sweep {sweep.sweep}: change {sweep.change:.2e}, bound {sweep.bound:,.1f}, "
-            f"{sweep.row_clusters} x {sweep.column_clusters} clusters, {sweep.seconds:.1f} s\n"
-        )
-        return None if callback is None else callback(sweep)
-
-    return tell

@@ -1,15 +1,19 @@
 """What a fit has found as tables: data frames and CSV files."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import fields
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coblock.checks import check_choice
 from coblock.files import WriteError, write_whole
 from coblock.inference.report import Sweep
+from coblock.kernels import Floats
 from coblock.relation import Relation
 from coblock.result import Result
 
@@ -20,8 +24,10 @@ TABLES = ("rows", "columns", "blocks")
 FORMULA_START = r"^[=+\-@\t\r\n]"  # of a text that a spreadsheet may run
 
 
-def write_tables(result: Result, folder: str | Path, *, formulas: bool = False) -> list[Path]:
-    """Write rows.csv, columns.csv, blocks.csv and trace.csv, each whole or not at all.
+def write_tables(
+    result: Result, folder: str | Path, *, kind: str = "csv", formulas: bool = False
+) -> list[Path]:
+    """Write the tables rows, columns, blocks and trace, each whole or not at all.
 
     Parameters
     ----------
@@ -29,15 +35,19 @@ def write_tables(result: Result, folder: str | Path, *, formulas: bool = False) 
         Of a fit.
     folder : str or Path
         Created where it does not exist.
+    kind : {"csv", "parquet"}
+        Of the files, which are called rows.csv and so on.
     formulas : bool
         By default a name that a spreadsheet would run as a formula (it starts with ``=``, ``+``,
-        ``-``, ``@``, a tab or a line break) gets an apostrophe before it. True leaves names alone.
+        ``-``, ``@``, a tab or a line break) gets an apostrophe before it. True leaves names alone,
+        and Parquet always does.
 
     Returns
     -------
     list of Path
         The four files.
     """
+    check_choice("kind", kind, ("csv", "parquet"))
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,9 +57,32 @@ def write_tables(result: Result, folder: str | Path, *, formulas: bool = False) 
     frames = {what: to_frame(result, what) for what in TABLES} | {"trace": trace_frame(result)}
     paths = []
     for name, frame in frames.items():
-        paths.append(folder / f"{name}.csv")
-        write_whole(paths[-1], _csv(frame if formulas else _without_formulas(frame)))
+        paths.append(folder / f"{name}.{kind}")
+        data = to_csv(frame, formulas=formulas) if kind == "csv" else _parquet(frame)
+        write_whole(paths[-1], data)
     return paths
+
+
+def write_json(result: Result, path: str | Path) -> None:
+    """Write one JSON object: what the fit has found, and rows, columns and blocks as lists."""
+    relation = result.relation
+    found = {
+        "relation": relation.kind,
+        "shape": list(relation.shape),
+        "links": int(relation.n_links),
+        "unseen": int(relation.n_unseen),
+        "log_evidence": float(result.log_evidence),
+        "converged": bool(result.converged),
+        "sweeps": len(result.trace),
+    }
+    tables = {what: to_frame(result, what).to_dicts() for what in TABLES}
+    write_whole(path, json.dumps(found | tables, allow_nan=False, indent=1).encode())
+
+
+def to_csv(frame: "pl.DataFrame", *, formulas: bool = False) -> bytes:
+    """Return a frame as CSV; every text is quoted, and none is a formula unless asked for."""
+    safe = frame if formulas else _without_formulas(frame)
+    return safe.write_csv(quote_style="non_numeric").encode()
 
 
 def to_frame(result: Result, what: str = "rows", library: str = "polars") -> Any:
@@ -82,6 +115,32 @@ def trace_frame(result: Result) -> "pl.DataFrame":
     return _polars_frame({name: [getattr(s, name) for s in result.trace] for name in names})
 
 
+def recommendation_frame(
+    result: Result, rows: NDArray[np.int64], columns: NDArray[np.int64], probability: Floats
+) -> "pl.DataFrame":
+    """Return what :meth:`IRM.recommend` has found for these rows, one line for each pair."""
+    line, rank = np.nonzero(columns >= 0)
+    return _polars_frame(
+        {
+            "row": _names_at(result.relation, 0, rows[line]),
+            "rank": rank + 1,
+            "column": _names_at(result.relation, 1, columns[line, rank]),
+            "probability": probability[line, rank],
+        }
+    )
+
+
+def membership_frame(names: Sequence[str], membership: Floats) -> "pl.DataFrame":
+    """Return name, most probable cluster and its probability."""
+    return _polars_frame(
+        {
+            "name": [_valid_text(name) for name in names],
+            "cluster": membership.argmax(axis=1),
+            "probability": membership.max(axis=1),
+        }
+    )
+
+
 def object_names(relation: Relation, domain: int) -> Sequence[str] | None:
     """Return the names of rows (0) or columns (1); of one-domain objects those there are."""
     names = (relation.row_names, relation.column_names)
@@ -101,6 +160,16 @@ def _objects(result: Result, what: str) -> dict[str, Any]:
         "cluster": label,
         "probability": q[np.arange(label.size), label],
     }
+
+
+def _names_at(relation: Relation, domain: int, positions: NDArray[np.int64]) -> "pl.Series":
+    """Return the names, or positions, of some objects."""
+    import polars as pl
+
+    names = object_names(relation, domain)
+    if names is None:
+        return pl.Series(positions)
+    return pl.Series([_valid_text(name) for name in names], dtype=pl.String).gather(positions)
 
 
 def _valid_text(name: str) -> str:
@@ -131,16 +200,15 @@ def _polars_frame(columns: dict[str, Any]) -> "pl.DataFrame":
 
 
 def _without_formulas(frame: "pl.DataFrame") -> "pl.DataFrame":
-    """Put an apostrophe before names that a spreadsheet would run."""
+    """Put an apostrophe before texts that a spreadsheet would run."""
     import polars as pl
 
-    if "name" not in frame.columns or frame.schema["name"] != pl.String:
-        return frame
-    name = pl.col("name")
-    risky = name.str.contains(FORMULA_START)
-    return frame.with_columns(pl.when(risky).then("'" + name).otherwise(name).alias("name"))
+    texts = pl.col(pl.String)
+    risky = texts.str.contains(FORMULA_START)
+    return frame.with_columns(pl.when(risky).then("'" + texts).otherwise(texts).name.keep())
 
 
-def _csv(frame: "pl.DataFrame") -> bytes:
-    """Return a frame as CSV; every text is quoted."""
-    return frame.write_csv(quote_style="non_numeric").encode()
+def _parquet(frame: "pl.DataFrame") -> bytes:
+    buffer = BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()

@@ -3,8 +3,10 @@
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 _ADVICE = {
@@ -15,6 +17,7 @@ _ADVICE = {
     errno.EPERM: "you may not write in this folder. Choose another place",
     errno.ENOENT: "its folder does not exist. Create the folder first",
     errno.ENOTDIR: "what should be its folder is a file. Choose another place",
+    errno.EFBIG: "the file would be larger than the system allows. Choose another place",
     errno.EISDIR: "it is a folder. Name a file",
     errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
 }
@@ -45,15 +48,95 @@ def write_whole(path: str | Path, data: bytes | Callable[[Path], object]) -> Non
     try:
         _write_and_rename(Path(os.path.realpath(path)), data)
     except OSError as error:
-        reason = _ADVICE.get(error.errno or 0, f"{error.strerror or error}. Choose another place")
-        msg = f"{path} cannot be written: {reason}."
+        raise _refusal(path, error) from error
+
+
+def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
+    """Put several files in a folder such that a failure leaves none of them.
+
+    They are made in a temporary folder on the same disk and moved when all are there. Other files
+    of the folder stay, earlier ones of the same names are replaced.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Created where it does not exist.
+    fill : callable
+        Writes the files to the folder that it is given.
+
+    Raises
+    ------
+    WriteError
+        With a sentence that says why.
+    """
+    target = Path(os.path.realpath(folder))
+    staging = None
+    try:
+        staging = _staging(target)
+        fill(staging)
+        _move_all(staging, target)
+    except WriteError as error:
+        msg = str(error).replace(str(staging), str(folder))
         raise WriteError(msg) from error
+    except OSError as error:
+        raise _refusal(folder, error) from error
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)  # the first error is the one to tell
+
+
+def check_writable(folder: str | Path) -> None:
+    """Refuse, before any work is done, a folder that files cannot be written to."""
+    try:
+        _staging(Path(os.path.realpath(folder))).rmdir()
+    except OSError as error:
+        raise _refusal(folder, error) from error
+
+
+def _refusal(path: str | Path, error: OSError) -> WriteError:
+    reason = _ADVICE.get(error.errno or 0, f"{error.strerror or error}. Choose another place")
+    return WriteError(f"{path} cannot be written: {reason}.")
+
+
+def _staging(target: Path) -> Path:
+    """Make a temporary folder on the disk of the target: in it, or in the nearest one above."""
+    place = target
+    while not place.exists():
+        place = place.parent
+    staging = place / f".coblock-{secrets.token_hex(8)}.tmp"
+    staging.mkdir()
+    return staging
+
+
+def _move_all(staging: Path, target: Path) -> None:
+    """Give the files their names; nothing is moved where a folder is in the way."""
+    target.mkdir(parents=True, exist_ok=True)
+    paths = sorted(staging.iterdir())
+    for path in paths:
+        if (target / path.name).is_dir():
+            raise _refusal(target / path.name, IsADirectoryError(errno.EISDIR, ""))
+    for path in paths:
+        path.replace(target / path.name)
+    _sync_folder(target)
+
+
+def remove_leftovers(path: str | Path) -> None:
+    """Remove temporary files that killed processes have left of this one."""
+    target = Path(os.path.realpath(path))
+    for leftover in target.parent.glob(f"{_beginning(target)}*.tmp"):
+        with suppress(OSError):  # somebody else's; it does no harm
+            leftover.unlink()
+
+
+def _beginning(path: Path) -> str:
+    """Return how the names of the temporary files of a file begin; never too long."""
+    return f".coblock-{blake2b(os.fsencode(path.name), digest_size=4).hexdigest()}-"
 
 
 def _write_and_rename(path: Path, data: bytes | Callable[[Path], object]) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    temporary = path.parent / f".coblock-{secrets.token_hex(8)}.tmp"
+    temporary = path.parent / f"{_beginning(path)}{secrets.token_hex(8)}.tmp"
     try:
         temporary.open("xb").close()  # with the permissions that new files get here
         mode = (path if path.exists() else temporary).stat().st_mode

@@ -15,11 +15,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from coblock.batches import Schedule
 from coblock.hyperparameters import FIRST_UPDATE, Priors, Rule
+from coblock.inference.conditional import ConditionalRun
 from coblock.inference.gibbs import GibbsRun
 from coblock.inference.report import Sweep
 from coblock.inference.search import SearchRun
 from coblock.inference.variational import WARM, VariationalRun
-from coblock.kernels import Floats
+from coblock.kernels import Floats, Indices
 from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.result import Result, conclude
@@ -77,11 +78,16 @@ def fit(
         delayed(fit_once)(relation, settings, start, initial, callback)
         for start in rng.spawn(settings.n_init)
     )
+    return best_of(results, settings)
+
+
+def best_of(results: list[Result], settings: Settings) -> Result:
+    """Return the result with the largest log evidence; warn if it has not converged."""
     best = max(results, key=lambda result: result.log_evidence)
     if len(results) > 1:
         best = replace(best, stability=agreement(results))
     if settings.inference != "gibbs" and settings.tol > 0:
-        warn_of_no_convergence(best, settings)
+        _warn_of_no_convergence(best, settings)
     return best
 
 
@@ -109,14 +115,15 @@ def fit_once(
     threads = settings.threads[1]
     with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
         schedule = Schedule(settings.batch_size, pool)
-        run = FitRun(relation, settings, rng, initial, schedule)
-        trace, converged = follow(run.sweeps(), settings, run.may_stop, callback)
-        return run.conclude(trace, converged=converged)
+        return FitRun(relation, settings, rng, initial, schedule).result(callback)
 
 
 @dataclass(slots=True)
 class FitRun:
-    """One fit as one stream of sweeps: the start, the search, the method's own sweeps."""
+    """One fit as one stream of sweeps: the start, the search, the method's own sweeps.
+
+    Between two sweeps the fields say all that the next ones depend on.
+    """
 
     relation: Relation
     settings: Settings
@@ -124,35 +131,59 @@ class FitRun:
     initial: list[Floats] | None = None  # memberships to start from
     schedule: Schedule = field(default_factory=Schedule)
     search: SearchRun | None = field(init=False, default=None)
-    run: GibbsRun | VariationalRun | None = field(init=False, default=None)
+    run: GibbsRun | VariationalRun | ConditionalRun | None = field(init=False, default=None)
+    trace: list[Sweep] = field(init=False, default_factory=list)  # what was followed so far
+
+    def result(self, callback: Callback | None = None) -> Result:
+        """Follow the sweeps, from wherever the run stands, to their end."""
+        stream = self.sweeps()
+        _, converged = follow(stream, self.settings, self.may_stop, callback, self.trace)
+        return self.conclude(self.trace, converged=converged)
 
     def sweeps(self) -> Iterator[Sweep]:
         """Yield a report after each sweep."""
-        began = perf_counter()
+        began = perf_counter() - (self.trace[-1].seconds if self.trace else 0.0)
+        if self.search is None and self.run is None:
+            self._begin()
+        if self.run is None:
+            assert self.search is not None
+            yield from self.search.sweeps(began)
+            self.run = self._after(self.search.partition)
+        if isinstance(self.run, GibbsRun):
+            yield from self.run.sweeps(began)
+        else:
+            before = 0 if self.search is None else self.search.number
+            yield from self.run.sweeps(began, before)
+
+    def _begin(self) -> None:
+        """Make the search, or where there is none the method's own run, at the start."""
         settings, relation = self.settings, self.relation
-        memberships = self._start()
         if settings.inference == "gibbs":
+            memberships = self._start()
             priors = self._priors(memberships)
             weak = (float(priors.a.flat[0]), float(priors.b.flat[0]), priors.alpha)
             partition = Partition(relation, most_probable(memberships), *weak)
             self.run = GibbsRun(partition, self.rng, settings.max_iter, settings.rule)
-            yield from self.run.sweeps(began)
         elif not settings.refine:
+            memberships = self._start()
             self.run = self._variational(memberships, self._priors(memberships))
-            yield from self.run.sweeps(began)
         else:
-            partition = Partition.start(relation, most_probable(self._prepared(memberships)))
+            partition = Partition.start(relation, self._start_labels())
             self.search = SearchRun(partition, self.rng, self._most_clusters(), self.schedule)
-            yield from self.search.sweeps(began)
-            found = self.search.partition
-            sure = memberships_of(found.labels, 1.0)
-            self.run = self._variational(sure, self._priors_of(found))
-            self.run.warm = True
-            yield from self.run.sweeps(began, before=self.search.number)
+
+    def _after(self, found: Partition) -> ConditionalRun | VariationalRun:
+        """Return what follows the search: memberships given its partition, or the method."""
+        if self.settings.inference.endswith("0") and self.settings.shared_prior:
+            return ConditionalRun(found, self.schedule)
+        run = self._variational(memberships_of(found.labels, 1.0), self._priors_of(found))
+        run.warm = True
+        return run
 
     def may_stop(self) -> bool:
         """Say whether the stop rule applies to the last sweep."""
         run = self.run
+        if isinstance(run, ConditionalRun):
+            return run.settled
         if not isinstance(run, VariationalRun):
             return False
         begun = run.averaged > 1 if run.method.startswith("a") else run.number > 1
@@ -160,7 +191,10 @@ class FitRun:
 
     def conclude(self, trace: list[Sweep], *, converged: bool) -> Result:
         """Return the result as it stands."""
-        if self.run is not None:
+        if isinstance(self.run, ConditionalRun):
+            samples, found = None, self.run.memberships
+            priors = self._priors_of(self.run.partition)
+        elif self.run is not None:
             samples = self.run.samples if isinstance(self.run, GibbsRun) else None
             found, priors = self.run.memberships, self.run.priors
         else:  # stopped during the search
@@ -181,16 +215,21 @@ class FitRun:
         clusters = truncation(self.relation, settings.max_clusters, START_CLUSTERS)
         return memberships_of(spectral_labels(self.relation, clusters, self.rng))
 
-    def _prepared(self, memberships: list[Floats]) -> list[Floats]:
-        """Return memberships whose labels mean something: random ones are swept first."""
-        if self.settings.init != "random" or self.initial is not None:
-            return memberships
+    def _start_labels(self) -> list[Indices]:
+        """Return labels to start the search from; random memberships are swept first."""
+        settings = self.settings
+        if self.initial is not None:
+            return most_probable(self.initial)
+        if settings.init != "random":
+            clusters = truncation(self.relation, settings.max_clusters, START_CLUSTERS)
+            return spectral_labels(self.relation, clusters, self.rng)
+        memberships = self._start()
         state = State(self.relation, memberships, self._priors(memberships))
         run = VariationalRun(state, "cvb0", schedule=self.schedule)
         for sweep in run.sweeps(perf_counter()):
             if sweep.change < WARM or sweep.sweep == LONGEST_PREPARATION:
                 break
-        return run.memberships
+        return most_probable(run.memberships)
 
     def _variational(self, memberships: list[Floats], priors: Priors) -> VariationalRun:
         settings = self.settings
@@ -229,17 +268,24 @@ def follow(
     settings: Settings,
     may_stop: Callable[[], bool],
     callback: Callback | None = None,
+    trace: list[Sweep] | None = None,
 ) -> tuple[list[Sweep], bool]:
-    """Consume sweeps until they converge, ``max_iter`` is reached or the callback says True."""
-    trace: list[Sweep] = []
-    for sweep in sweeps:
+    """Consume sweeps until they converge, ``max_iter`` is reached or the callback says True.
+
+    A ``trace`` of earlier sweeps is gone on with; the stop rule looks at its last one first.
+    """
+    trace = [] if trace is None else trace
+    stream, asked_to_stop = iter(sweeps), False
+    while True:
+        converged = bool(trace) and has_converged(trace, settings) and may_stop()
+        if converged or asked_to_stop or len(trace) >= settings.max_iter:
+            return trace, converged
+        sweep = next(stream, None)
+        if sweep is None:
+            return trace, False
         trace.append(sweep)
         answer = None if callback is None else callback(sweep)
         asked_to_stop = isinstance(answer, bool | np.bool_) and bool(answer)
-        converged = has_converged(trace, settings) and may_stop()
-        if converged or asked_to_stop or len(trace) >= settings.max_iter:
-            return trace, converged
-    return trace, False
 
 
 def has_converged(trace: list[Sweep], settings: Settings) -> bool:
@@ -255,7 +301,7 @@ def last_change(trace: list[Sweep], settings: Settings) -> float:
     return last.change
 
 
-def warn_of_no_convergence(result: Result, settings: Settings) -> None:
+def _warn_of_no_convergence(result: Result, settings: Settings) -> None:
     """Warn if the fit ended because it had no sweeps left."""
     trace = result.trace
     if result.converged or len(trace) < settings.max_iter:
@@ -266,5 +312,5 @@ def warn_of_no_convergence(result: Result, settings: Settings) -> None:
         f"{last_change(trace, settings):.2g}, tol is {settings.tol:g}. Raise max_iter (now "
         f"{settings.max_iter:,}) or tol; the result so far is usable, look at trace_.",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=6,
     )

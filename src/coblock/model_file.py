@@ -62,8 +62,8 @@ def save(
         An earlier file is replaced.
     parameters : mapping
         Of the estimator. Numbers, texts, None and pairs of numbers are kept. A start from
-        labels or from a model becomes ``"given"``; a callback and a random state that is not a
-        number become None.
+        labels or from a model becomes ``"given"``; a callback, a checkpoint and a random state
+        that is not a number become None.
     feature_names : bool
         Whether scikit-learn took the names of the columns from a data frame.
     """
@@ -81,7 +81,7 @@ def save(
         "converged": bool(result.converged),
         "log_evidence": float(result.log_evidence),
         "stability": result.stability,
-        "parameters": {name: _plain(name, value) for name, value in parameters.items()},
+        "parameters": plain_parameters(parameters),
     }
     tensors = tensors_of(result)
     header["digest"] = digest(header, tensors)
@@ -125,8 +125,15 @@ def digest(header: Mapping[str, object], tensors: Tensors) -> str:
 # Writing
 
 
+def plain_parameters(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Return the parameters of an estimator as JSON can say them."""
+    return {name: _plain(name, value) for name, value in parameters.items()}
+
+
 def _plain(name: str, value: object) -> object:
-    """Return a parameter as JSON can say it."""
+    """Return a parameter as JSON can say it; where checkpoints went is nobody else's business."""
+    if name == "checkpoint":
+        return None
     if isinstance(value, np.generic):
         value = value.item()
     if name == "init":
@@ -221,7 +228,7 @@ def _read_header(text: str) -> dict[str, Any]:
     require(not wrong, f"its header lacks {', '.join(wrong)}, or has them in another form.")
     foreign = sorted(set(header) - set(kinds))
     require(not foreign, f"its header has {len(foreign)} entries too many: {foreign[:3]!r:.100}.")
-    header["parameters"] = _read_parameters(header["parameters"])
+    header["parameters"] = read_parameters(header["parameters"])
     require(
         np.isfinite([header["log_evidence"], header["stability"] or 0.0]).all(),
         "its evidence or its stability is not a number.",
@@ -240,7 +247,7 @@ def _read_header(text: str) -> dict[str, Any]:
     return header
 
 
-def _read_parameters(stored: dict[str, Any]) -> dict[str, Any]:
+def read_parameters(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters; only plain values are possible."""
     parameters = {}
     for name, value in stored.items():

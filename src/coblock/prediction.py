@@ -1,11 +1,14 @@
 """Link probabilities, held-out scores and the folding in of new rows (MODEL 13)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
-from coblock.kernels import Blocks, Domain, Floats, Place
+from coblock.kernels import Blocks, Domain, Floats, Indices, Offsets, Place
 from coblock.kernels.memberships import sure_clusters
 from coblock.kernels.prediction import fold_in_all
 from coblock.relation import Relation
@@ -141,6 +144,43 @@ def mean_log_probability(probability: Floats, values: NDArray[np.bool_]) -> floa
     """Return the mean log probability of observed cells."""
     of_value = np.where(values, probability, 1.0 - probability)
     return float(np.log(np.maximum(of_value, SMALLEST_PROBABILITY)).mean())
+
+
+def align(new: Relation, columns: Sequence[str]) -> tuple[Relation, list[str]]:
+    """Return new rows against the fitted columns, and the columns that no fitted one is called.
+
+    Parameters
+    ----------
+    new : Relation
+        Bipartite, with names; its columns stand in any order.
+    columns : sequence of str
+        Names of the fitted columns. Those that ``new`` lacks are observed zeros.
+    """
+    position = {name: at for at, name in enumerate(columns)}
+    names = new.column_names or tuple(map(str, range(new.shape[1])))
+    at = np.array([position.get(name, -1) for name in names], dtype=np.int64)
+    place, shape = new.places[0][0], (new.shape[0], len(columns))
+    patterns = (
+        _renumbered(start, index, at, shape)
+        for start, index in ((place.link_start, place.link), (place.unseen_start, place.unseen))
+    )
+    links, unseen = patterns
+    aligned = Relation.from_patterns(
+        links, unseen, row_names=new.row_names, column_names=tuple(columns)
+    )
+    return aligned, [name for name, known in zip(names, at >= 0, strict=True) if not known]
+
+
+def _renumbered(
+    start: Offsets, index: Indices, at: NDArray[np.int64], shape: tuple[int, int]
+) -> sparse.csr_array:
+    """Return stored cells with new numbers of their columns, without those of no number."""
+    rows = np.repeat(np.arange(shape[0]), np.diff(start))
+    known = at[index] >= 0
+    cells = (rows[known], at[index[known]])
+    moved = sparse.csr_array((np.ones(cells[0].size), cells), shape=shape)
+    moved.sort_indices()
+    return moved
 
 
 def fold_in(result: Result, new: Relation) -> Floats:

@@ -89,8 +89,9 @@ class Relation:
         cells = _stored_cells(X, "X")
         checks.check_shape(cells.shape, kind)
         links, hidden = _split(cells, binarize)
+        del cells  # the largest array of all
         if unseen is not None:
-            hidden = _join(hidden, _unseen_cells(unseen, cells.shape))
+            hidden = _join(hidden, _unseen_cells(unseen, links.shape))
         checks.check_disjoint(links, hidden)
         names = (
             checks.check_names(frame_rows if row_names is None else row_names, X.shape[0], "row"),
@@ -258,8 +259,8 @@ def _stored_cells(X: Any, name: str) -> sparse.csr_array:
     checks.check_shape(X.shape, "bipartite")
     if _is_sparse(X):
         checks.check_indices(X, name)
-        X = X.astype(np.float64)  # before duplicates are added up: small integers overflow
-    cells = sparse.csr_array(X, dtype=np.float64, copy=True)
+        X = X.astype(np.float64)  # a copy, before duplicates are added up: small integers overflow
+    cells = sparse.csr_array(X, dtype=np.float64)
     cells.sum_duplicates()
     return cells
 
@@ -302,13 +303,13 @@ def _pattern(cells: sparse.csr_array, chosen: Any) -> sparse.csr_array:
     """Return a matrix of ones at the chosen stored cells."""
     counts = np.concatenate(([0], np.cumsum(chosen)))
     start, index = counts[cells.indptr], cells.indices[chosen]
-    return sparse.csr_array((np.ones(index.size), index, start), shape=cells.shape)
+    return sparse.csr_array((np.ones(index.size, dtype=np.int8), index, start), shape=cells.shape)
 
 
 def _join(left: Any, right: Any) -> sparse.csr_array:
     """Return ones where either pattern has a cell."""
     both = sparse.csr_array(left + right)
-    both.data[:] = 1.0
+    both.data[:] = 1
     return both
 
 

@@ -50,7 +50,7 @@ def conclude(
     """Return the result of a run, its clusters numbered from the largest.
 
     Clusters that are nobody's most probable one are left out; what memberships they had goes to
-    the others in proportion.
+    the others in proportion. The memberships are taken over, not copied.
     """
     keep = []
     memberships = [without_ties(q) for q in memberships]
@@ -74,8 +74,7 @@ def conclude(
 
 
 def without_ties(q: Floats) -> Floats:
-    """Return memberships whose most probable cluster does not depend on the clusters' order."""
-    q = q.copy()
+    """Return the memberships, so changed that no tie depends on the clusters' order."""
     label = q.argmax(axis=1)
     rows = np.arange(label.size)
     best = q[rows, label].copy()

@@ -78,24 +78,50 @@ def singular_vectors(relation: Relation, k: int, seed: int) -> tuple[Floats, Flo
 
 def normalised_links(relation: Relation) -> sparse.csr_matrix:
     """Return the links, and what is expected of unseen cells, divided by the ends' degrees."""
+    place, shape = relation.places[0][0], relation.shape
+    filled = pattern(place.link_start, place.link, shape, number_type(shape))
+    if relation.n_unseen:
+        filled = filled + _expected_of_unseen(relation, filled)
+    scale_row, scale_col = scales_of(filled.sum(axis=1)), scales_of(filled.sum(axis=0))
+    filled.data *= np.repeat(scale_row, np.diff(filled.indptr))
+    filled.data *= scale_col[filled.indices]
+    return sparse.csr_matrix(filled)
+
+
+def _expected_of_unseen(relation: Relation, links: sparse.csr_array) -> sparse.csr_array:
+    """Return what the degrees of their two ends lead to expect of unseen cells."""
     rows, columns = relation.shape
     place = relation.places[0][0]
-    links = _matrix(place.link_start, place.link, relation.shape)
-    unseen = _matrix(place.unseen_start, place.unseen, relation.shape)
-    rate_row = links.sum(axis=1) / np.maximum(columns - unseen.sum(axis=1), 1.0)
-    rate_col = links.sum(axis=0) / np.maximum(rows - unseen.sum(axis=0), 1.0)
-    expected = rate_row[_row_of(place)] * rate_col[place.unseen]
-    unseen.data = np.clip(expected / max(relation.density, 1e-12), 0.0, 1.0)
-    filled = links + unseen
-    by_row, by_col = filled.sum(axis=1), filled.sum(axis=0)
-    scale_row = 1.0 / np.sqrt(np.maximum(by_row + by_row.mean(), 1e-12))
-    scale_col = 1.0 / np.sqrt(np.maximum(by_col + by_col.mean(), 1e-12))
-    scaled = sparse.diags_array(scale_row) @ filled @ sparse.diags_array(scale_col)
-    return sparse.csr_matrix(scaled)
+    unseen = pattern(place.unseen_start, place.unseen, relation.shape, links.dtype)
+    rate_row = rates_of(links.sum(axis=1), unseen.sum(axis=1), columns)
+    rate_col = rates_of(links.sum(axis=0), unseen.sum(axis=0), rows)
+    unseen.data = expected(rate_row[_row_of(place)], rate_col[place.unseen], relation.density)
+    return unseen
 
 
-def _matrix(start: Any, index: Any, shape: tuple[int, int]) -> sparse.csr_array:
-    return sparse.csr_array((np.ones(index.size), index, start), shape=shape)
+def number_type(shape: tuple[int, int]) -> type[np.floating[Any]]:
+    """Return the type of numbers of a start; that of many objects needs no more digits."""
+    return np.float32 if max(shape) > MANY_OBJECTS else np.float64  # memory counts
+
+
+def pattern(start: Any, index: Any, shape: tuple[int, int], kind: Any) -> sparse.csr_array:
+    """Return a matrix that is 1 at these cells."""
+    return sparse.csr_array((np.ones(index.size, dtype=kind), index, start), shape=shape)
+
+
+def rates_of(links: Any, unseen: Any, others: int) -> NDArray[Any]:
+    """Return the links of objects per cell that is seen, of as many as there are others."""
+    return links / np.maximum(others - unseen, 1.0)
+
+
+def expected(rate: NDArray[Any], rate_other: NDArray[Any], density: float) -> NDArray[Any]:
+    """Return what the rates of their two ends lead to expect of cells."""
+    return np.clip(rate * rate_other / max(density, 1e-12), 0.0, 1.0)
+
+
+def scales_of(degree: NDArray[Any]) -> NDArray[Any]:
+    """Return by what the cells of objects are multiplied so that large degrees count less."""
+    return 1.0 / np.sqrt(np.maximum(degree + degree.mean(), 1e-12))
 
 
 def _row_of(place: Place) -> NDArray[np.int64]:
@@ -105,9 +131,12 @@ def _row_of(place: Place) -> NDArray[np.int64]:
 
 def _k_means(points: Floats, clusters: int, seed: int) -> Indices:
     """Return cluster labels of points; never more clusters than distinct points."""
-    distinct = np.unique(points.round(9), axis=0).shape[0]
-    method = KMeans if points.shape[0] < MANY_OBJECTS else MiniBatchKMeans
-    found = method(min(clusters, distinct), n_init=1, random_state=seed).fit_predict(points)
+    if points.shape[0] < MANY_OBJECTS:
+        distinct = np.unique(points.round(9), axis=0).shape[0]
+        method = KMeans(min(clusters, distinct), n_init=1, random_state=seed)
+    else:
+        method = MiniBatchKMeans(clusters, n_init=1, random_state=seed)
+    found = method.fit_predict(points)
     return numbered([found])[0]
 
 

@@ -157,8 +157,10 @@ def arrangement(state: State, mean: list[Floats] | None = None) -> list[np.ndarr
 
 
 def renormalised(q: Floats) -> Floats:
-    """Return memberships that add up to 1 for every object."""
-    return np.ascontiguousarray(q / q.sum(axis=1, keepdims=True))
+    """Return memberships, of which this is a copy, scaled to add up to 1 for every object."""
+    q = np.ascontiguousarray(q)
+    q /= q.sum(axis=1, keepdims=True)
+    return q
 
 
 def crp_log_probability(m: Floats, alpha: float) -> float:

@@ -55,31 +55,42 @@ class ModelFileError(ValueError):
 
 def tensors_of(result: Result) -> Tensors:
     """Return everything that is an array."""
-    relation, place = result.relation, result.relation.places[0][0]
-    tensors: Tensors = place._asdict() | {
-        "self_link": relation.self_link,
-        "self_seen": relation.self_seen,
+    relation = result.relation
+    tensors: Tensors = relation_tensors(relation) | {
         "row_membership": result.memberships[0],
         "alpha": np.array(result.priors.alpha, dtype=np.float64),
         "prior_a": result.priors.a,
         "prior_b": result.priors.b,
         "block_links": result.n,
         "block_nonlinks": result.N,
-        "trace": np.array([astuple(sweep) for sweep in result.trace], dtype=np.float64).reshape(
-            len(result.trace), len(fields(Sweep))
-        ),
+        "trace": trace_table(result.trace),
     }
     if not relation.one_domain:
         tensors["column_membership"] = result.memberships[1]
+    if result.samples:
+        tensors |= _sample_tensors(result.samples)
+    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+
+
+def relation_tensors(relation: Relation) -> Tensors:
+    """Return the arrays of a relation, its names among them."""
+    tensors: Tensors = relation.places[0][0]._asdict() | {
+        "self_link": relation.self_link,
+        "self_seen": relation.self_seen,
+    }
     for what, names in (("row", relation.row_names), ("column", relation.column_names)):
         if names is not None:
             parts = [name.encode("utf-8", "surrogatepass") for name in names]
             tensors[f"{what}_names"] = np.frombuffer(b"".join(parts), dtype=np.uint8)
             ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
             tensors[f"{what}_name_end"] = ends
-    if result.samples:
-        tensors |= _sample_tensors(result.samples)
-    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    return tensors
+
+
+def trace_table(trace: list[Sweep]) -> Floats:
+    """Return the reports as a table: one row for each sweep."""
+    table = np.array([astuple(sweep) for sweep in trace], dtype=np.float64)
+    return table.reshape(len(trace), len(fields(Sweep)))
 
 
 def _sample_tensors(samples: list[Sample]) -> Tensors:
@@ -123,7 +134,7 @@ def result_of(header: dict[str, Any], tensors: Tensors) -> Result:
         _membership(tensors[f"{what}_membership"], size)
         for what, size in zip(("row", "column"), sizes, strict=False)
     ]
-    relation = _relation(header, tensors)
+    relation = relation_of(header, tensors)
     clusters = (memberships[0].shape[1], memberships[-1].shape[1])
     n, N = (_positive(tensors, name, clusters) for name in ("block_links", "block_nonlinks"))
     _check_totals(relation, n, N)
@@ -135,14 +146,14 @@ def result_of(header: dict[str, Any], tensors: Tensors) -> Result:
         n,
         N,
         header["log_evidence"],
-        _trace(tensors["trace"]),
+        trace_of(tensors["trace"]),
         header["converged"],
         _samples(tensors, sizes) if header["samples"] else [],
         header["stability"],
     )
 
 
-def _relation(header: dict[str, Any], tensors: Tensors) -> Relation:
+def relation_of(header: dict[str, Any], tensors: Tensors) -> Relation:
     """Rebuild the relation; it must come out as it was stored."""
     shape = (header["shape"][0], header["shape"][1])
     names = [_names(header, tensors, "row", shape[0]), _names(header, tensors, "column", shape[1])]
@@ -262,7 +273,7 @@ def _priors(tensors: Tensors, domains: int, clusters: tuple[int, int], *, shared
     return Priors(alpha.tolist(), a, b, shared)
 
 
-def _trace(table: Floats) -> list[Sweep]:
+def trace_of(table: Floats) -> list[Sweep]:
     """Return the reports; their counts are whole numbers."""
     names = [field.name for field in fields(Sweep)]
     require(table.ndim == 2 and table.shape[1] == len(names), "its trace has another form.")

@@ -1,19 +1,32 @@
 """What a person sees in the terminal."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from coblock.estimator import IRM
+from coblock.evaluation import Evaluation
+from coblock.export import object_names
 from coblock.kernels import Floats
+from coblock.mosaic import Mosaic
+from coblock.printable import printable
 from coblock.summary import typical_members
 
 PALE, DARK = (247, 251, 255), (8, 48, 107)  # from no links to all links
 COLUMNS_ABREAST = 17  # column clusters side by side on a screen of 80 characters
+ROWS_SHOWN, CLUSTERS_NAMED = 30, 12  # of a page
+LONGEST_NAME = 40  # characters
+SCORES = {
+    "log likelihood per cell": "log_likelihood",
+    "area under the curve (AUC)": "auc",
+    "average precision": "average_precision",
+}
 READABLE_FROM = 0.55  # block probability from which white letters are easier to read
 
 
@@ -28,13 +41,22 @@ def block_map(model: IRM) -> Group:
     table.add_column("", justify="right", no_wrap=True, min_width=9)
     for l in shown:
         table.add_column(f"c{l}", justify="right", no_wrap=True, min_width=4)
-    for k, probabilities in enumerate(model.block_probability_):
+    for k, probabilities in enumerate(model.block_probability_[:ROWS_SHOWN]):
         size = np.count_nonzero(model.row_labels_ == k)
         table.add_row(f"r{k} ({size:,}) ", *(_cell(float(probabilities[l])) for l in shown))
     table.add_row("size ", *(f"{sizes[l]:,}" for l in shown))
-    left = sizes[len(shown) :]
-    note = f"\n{left.size} smaller groups, {left.sum():,} columns in all, are not shown.\n"
-    return Group(table, Text(note if left.size else ""))
+    notes = [
+        _left_out(np.bincount(model.row_labels_)[ROWS_SHOWN:], "rows"),
+        _left_out(sizes[len(shown) :], "columns"),
+    ]
+    return Group(table, Text("\n".join(("", *filter(None, notes), "")) if any(notes) else ""))
+
+
+def _left_out(sizes: NDArray[np.int64], what: str) -> str:
+    """Return a line about the groups for which there is no room."""
+    if sizes.size == 0:
+        return ""
+    return f"{sizes.size} smaller groups, {sizes.sum():,} {what} in all, are not shown."
 
 
 def _cell(p: float) -> Text:
@@ -44,12 +66,78 @@ def _cell(p: float) -> Text:
     return Text(f"{100 * p:4.0f}", style=Style(color=ink, bgcolor=f"rgb({red},{green},{blue})"))
 
 
-def members(model: IRM, names: Sequence[str], membership: Floats, most: int) -> list[str]:
+def members(model: IRM, names: Sequence[str] | None, membership: Floats, most: int) -> list[str]:
     """Return for each row cluster a line with its surest members."""
     return [
-        ", ".join(typical_members(membership, model.row_labels_, k, names, most))
+        ", ".join(map(_short, typical_members(membership, model.row_labels_, k, names, most)))
         for k in range(membership.shape[1])
     ]
+
+
+def _short(name: str) -> str:
+    """Return a name as a terminal can show it."""
+    shown = printable(name[: LONGEST_NAME + 1])
+    return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 3]}..."
+
+
+def result_page(model: IRM, report: Path) -> RenderableType:
+    """Return what there is to see after a fit: sizes, blocks, members, and where the report is."""
+    relation = model._result.relation
+    K1, K2 = model.block_probability_.shape
+    clusters = f"{K1} clusters" if relation.one_domain else f"{K1} x {K2} clusters"
+    names = object_names(relation, 0)
+    lines = members(model, names, model.row_membership_, 4)
+    notes = [
+        Text.assemble((f"r{k}  ", "bold"), line) for k, line in enumerate(lines[:CLUSTERS_NAMED])
+    ]
+    return Group(
+        Text(
+            f"\n{relation.shape[0]:,} x {relation.shape[1]:,}, {relation.n_links:,} links, "
+            f"{relation.n_unseen:,} unseen cells.",
+            style="bold",
+        ),
+        Text(f"{clusters}; {_course(model)}.\n\nLinks in per cent, row clusters down:\n"),
+        block_map(model),
+        *notes,
+        Mosaic(relation, model._result.labels),
+        report_line(report),
+    )
+
+
+def report_line(report: Path) -> Text:
+    """Return where the report is."""
+    return Text.assemble(("\nReport: ", "bold"), _path(report.resolve()))
+
+
+def file_line(path: Path) -> Text:
+    """Return where a file or folder has been written."""
+    return Text.assemble("Written: ", _path(path))
+
+
+def evaluation_page(found: Evaluation, share: float) -> Group:
+    """Return the scores of held-out cells, mean and deviation over the runs."""
+    table = Table(box=None, padding=(0, 2), show_edge=False)
+    for name, side in (("", "left"), ("mean", "right"), ("deviation", "right")):
+        table.add_column(name, justify=side)  # type: ignore[arg-type]
+    for label, key in SCORES.items():
+        mean, deviation = getattr(found.mean, key), getattr(found.deviation, key)
+        spread = "" if np.isnan(deviation) else f"{deviation:.4f}"
+        table.add_row(label, "none" if np.isnan(mean) else f"{mean:.4f}", spread)
+    sample = ", a weighted sample," if found.sampled else ""
+    runs = f"{len(found.runs)} run{'s' if len(found.runs) > 1 else ''}"
+    head = f"{share:.0%} of the cells held out ({found.held_out:,}{sample} in each of {runs}):\n"
+    return Group(Text(head), table)
+
+
+def _path(path: Path) -> Text:
+    """Return a path that may be copied: it is not broken over lines."""
+    return Text(printable(str(path)), no_wrap=True, overflow="ignore")
+
+
+def _course(model: IRM) -> str:
+    """Return how the fit ended."""
+    state = "converged" if model.converged_ else "stopped"
+    return f"{state} after {model.n_iter_} sweeps, log evidence {model.log_evidence_:,.0f}"
 
 
 def senate_page(model: IRM, senators: Sequence[str], parties: Sequence[str]) -> RenderableType:
@@ -60,7 +148,6 @@ def senate_page(model: IRM, senators: Sequence[str], parties: Sequence[str]) -> 
         count = " ".join(f"{in_cluster.count(p)} {p}" for p in ("R", "D", "I") if p in in_cluster)
         notes.append(Text.assemble((f"r{k}  {count}: ", "bold"), line))
     K1, K2 = model.block_probability_.shape
-    state = "converged" if model.converged_ else "stopped"
     return Group(
         Text(
             f"\nThe 109th US Senate: {len(senators)} people, {model.column_labels_.size} roll "
@@ -68,8 +155,7 @@ def senate_page(model: IRM, senators: Sequence[str], parties: Sequence[str]) -> 
             style="bold",
         ),
         Text(
-            f"{K1} groups of people, {K2} groups of roll calls; {state} after {model.n_iter_} "
-            f"sweeps, log evidence {model.log_evidence_:,.0f}.\n\n"
+            f"{K1} groups of people, {K2} groups of roll calls; {_course(model)}.\n\n"
             "Yeas in per cent, groups of people down, groups of roll calls across:\n"
         ),
         block_map(model),

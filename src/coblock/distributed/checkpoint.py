@@ -1,4 +1,4 @@
-"""Sweeps kept in a file of the client, so that a lost scheduler costs a minute."""
+"""A fit kept in a file of the client, so that a lost scheduler costs a minute."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,109 +8,102 @@ from typing import Any, cast
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
+from coblock.checkpoint import CheckpointError, write_tensors
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.schedule import ClusterSchedule
 from coblock.files import write_whole
-from coblock.fitting import Settings
-from coblock.hyperparameters import Priors
+from coblock.fitting import Callback, FitRun
 from coblock.inference.report import Sweep
-from coblock.inference.variational import VariationalRun
+from coblock.model_file import digest
+from coblock.packing import SHARED_KINDS, Shared, pack, unpack
 from coblock.relation import Relation
-from coblock.state import State
+from coblock.stored import Tensors
 
 EVERY = 60.0  # seconds
-FORMAT = "coblock distributed checkpoint 1"
-COUNTERS = ("number", "averaged", "warm", "orderly", "settled", "changes", "everybody", "wait")
-VISITS = ("log_normaliser", "entropy", "moved", "rest", "due")
-
-
-class CheckpointError(ValueError):
-    """A checkpoint cannot be used; the message says why."""
+KEY, FORMAT = "coblock", "coblock-cluster-checkpoint 2"
+NAMED_ONLY = {**SHARED_KINDS, "relation": ClusterRelation}  # the data stay on the cluster
 
 
 @dataclass
 class Keeper:
-    """Writes the state of a run after a sweep, not more often than ``EVERY`` seconds."""
+    """Writes a fit after a sweep, not more often than every ``EVERY`` seconds."""
 
     path: Path
     identity: dict[str, Any]  # of data and parameters
     last: float = field(default=-np.inf)
 
-    def keep(self, run: VariationalRun, trace: list[Sweep]) -> None:
-        """Write the run if it is time."""
-        if monotonic() - self.last < EVERY:
-            return
-        state, visits = run.state, run.visits
-        arrays = {"a": state.priors.a, "b": state.priors.b, "alpha": np.array(state.priors.alpha)}
-        arrays |= {"links": state.sums.links, "unseen": state.sums.unseen}
-        for d in (0, 1):
-            arrays |= {f"q{d}": state.q[d], f"m{d}": state.m[d]}
-            arrays |= {f"{name}{d}": getattr(visits, name)[d] for name in VISITS}
-            if run.mean is not None:
-                arrays[f"mean{d}"] = run.mean[d]
-        told = {
+    def beside(self, run: FitRun, callback: Callback | None) -> Callback:
+        """Return a callback that does what the given one does, and writes when it is time."""
+
+        def keep(sweep: Sweep) -> object:
+            try:
+                answer = None if callback is None else callback(sweep)
+            except BaseException:
+                self.save(run)
+                raise
+            if monotonic() - self.last >= EVERY:
+                self.save(run)
+            return answer
+
+        return keep
+
+    def save(self, run: FitRun) -> None:
+        """Write the run, but not where it began: that is behind it."""
+        tensors: Tensors = {}
+        initial, run.initial = run.initial, None
+        try:
+            packed = pack(run, "run", tensors, NAMED_ONLY)
+        finally:
+            run.initial = initial
+        header: dict[str, Any] = {
+            "format": FORMAT,
             "identity": self.identity,
-            "counters": {name: getattr(run, name) for name in COUNTERS},
-            "complete": visits.complete,
-            "shared": state.priors.shared,
-            "trace": [sweep.as_dict() for sweep in trace],
+            "rng": run.rng.bit_generator.state,
+            "run": packed,
         }
-        tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        write_whole(self.path, save(tensors, {"format": FORMAT, "told": json.dumps(told)}))
+        header["digest"] = digest(header, tensors)
+        metadata = {KEY: json.dumps(header, allow_nan=False)}
+        write_whole(self.path, lambda temporary: write_tensors(temporary, tensors, metadata))
         self.last = monotonic()
 
 
 def restore(
-    path: Path,
-    identity: dict[str, Any],
-    relation: ClusterRelation,
-    settings: Settings,
-    schedule: ClusterSchedule,
-) -> tuple[VariationalRun, list[Sweep]]:
-    """Return a run as it was kept, and the sweeps before."""
-    arrays, told = _read(path)
-    if told["identity"] != identity:
-        wrong = [name for name in identity if told["identity"].get(name) != identity[name]]
+    path: Path, identity: dict[str, Any], relation: ClusterRelation, schedule: ClusterSchedule
+) -> FitRun:
+    """Return a run as it was kept."""
+    header, tensors = _read(path)
+    kept = header["identity"]
+    wrong = [name for name in identity if kept.get(name) != identity[name]]
+    if wrong:
         msg = (
             f"{path} is of another fit: {', '.join(wrong)} differ. Use the same data and "
             "parameters, or delete the file."
         )
         raise CheckpointError(msg)
-    priors = Priors(arrays["alpha"].tolist(), arrays["a"], arrays["b"], told["shared"])
-    state = State(cast("Relation", relation), [arrays["q0"], arrays["q1"]], priors)
-    run = VariationalRun(
-        state,
-        settings.inference,
-        settings.exact_variance,
-        settings.rule,
-        settings.burn_in,
-        schedule=schedule,
-    )
-    run.state = state  # as it was, not put in order
-    state.m = [arrays["m0"], arrays["m1"]]
-    state.sums.links, state.sums.unseen = arrays["links"], arrays["unseen"]
-    state.derive_tables()
-    for name, value in told["counters"].items():
-        setattr(run, name, value)
-    for name in VISITS:
-        setattr(run.visits, name, [arrays[f"{name}0"], arrays[f"{name}1"]])
-    run.visits.complete = told["complete"]
-    if "mean0" in arrays:
-        run.mean = [arrays["mean0"], arrays["mean1"]]
-    return run, [Sweep(**sweep) for sweep in told["trace"]]
+    rng = np.random.default_rng(0)
+    try:
+        rng.bit_generator.state = header["rng"]
+        shared = Shared(cast("Relation", relation), schedule, rng)
+        return cast("FitRun", unpack(header["run"], tensors, shared))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        msg = f"{path} does not fit together ({error}). Delete it to begin anew."
+        raise CheckpointError(msg) from error
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
+    """Return header and arrays of a checkpoint that is whole."""
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
+            header = json.loads((file.metadata() or {}).get(KEY, "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+    except (SafetensorError, ValueError) as error:
         msg = f"{path} is no checkpoint, or is damaged ({error}). Delete it to begin anew."
         raise CheckpointError(msg) from error
-    if metadata.get("format") != FORMAT:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
         msg = f"{path} is no checkpoint of a fit on a cluster. Name another file."
         raise CheckpointError(msg)
-    return arrays, json.loads(metadata["told"])
+    if header.get("digest") != digest(header, arrays):
+        msg = f"{path} is damaged: its contents do not agree with their digest. Delete it."
+        raise CheckpointError(msg)
+    return header, arrays

@@ -115,8 +115,8 @@ def ask(client: Client, futures: Sequence[Future]) -> list[Any]:
                 if since is not None and monotonic() - since > PATIENCE:
                     msg = (
                         f"All workers have been gone for {PATIENCE:.0f} s. Start workers with: "
-                        f"dask worker {_address(client)}, and fit again; with checkpoint= "
-                        "it goes on where it was."
+                        f"dask worker {_address(client)}, and fit again; a fit with a "
+                        "checkpoint goes on where it was."
                     )
                     raise ClusterError(msg) from None
         return client.gather(list(futures))
@@ -139,8 +139,8 @@ def plain_errors(client: Client) -> Iterator[None]:
         if not lost or isinstance(error, WriteError):
             raise
         msg = (
-            "The scheduler was lost. Start it and its workers again, and fit again; with "
-            "checkpoint= the fit goes on where it was."
+            "The scheduler was lost. Start it and its workers again, and fit again; a fit with "
+            "a checkpoint goes on where it was."
         )
         raise ClusterError(msg) from None
 

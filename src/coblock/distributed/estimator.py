@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from distributed import Client
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -140,10 +139,11 @@ random_state, warm_start, callback, verbose
             result = fit(
                 relation,
                 settings,
-                np.random.default_rng(seed),
+                seed,
                 initial=self._initial(relation),  # type: ignore[arg-type]
                 callback=self._callback(),
                 checkpoint=self.checkpoint,
+                any_seed=self.random_state is None,
             )
         relation.fitting = False
         self._publish(result)

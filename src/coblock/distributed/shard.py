@@ -21,6 +21,7 @@ class Shard:
     number: int
     layout: Layout
     place: Place
+    others: int  # objects of the other domain
 
     def segment(self, b: int) -> Place:
         """Return the place of the shard's objects in batch ``b``, without a copy."""
@@ -51,7 +52,7 @@ def build(pieces: list[Cells], d: int, number: int, layout: Layout, others: int)
     arrays = (links.indptr, links.indices, unseen.indptr, unseen.indices)
     kinds = (np.int64, np.int32, np.int64, np.int32)
     place = Place(*(a.astype(kind) for a, kind in zip(arrays, kinds, strict=True)))
-    return Shard(d, number, layout, place)
+    return Shard(d, number, layout, place, others)
 
 
 def _states(piece: Cells) -> States:

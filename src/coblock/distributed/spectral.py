@@ -12,7 +12,7 @@ from coblock.distributed.board import carried
 from coblock.distributed.crew import Crew
 from coblock.distributed.relation import ClusterRelation
 from coblock.kernels import Floats
-from coblock.start import POWER_ITERATIONS
+from coblock.start import POWER_ITERATIONS, number_type, rates_of, scales_of
 
 OVERSAMPLES = 10  # scikit-learn's
 
@@ -20,7 +20,6 @@ OVERSAMPLES = 10  # scikit-learn's
 class NormalisedLinks:
     """The matrix of :func:`coblock.start.normalised_links`, as far as an SVD needs it."""
 
-    dtype = np.dtype(np.float64)
     __array_ufunc__ = None  # NumPy leaves products from the left to us
 
     def __init__(
@@ -29,6 +28,7 @@ class NormalisedLinks:
         self.crew, self.parts, self.flipped = crew, parts, flipped
         shape = tuple(layout.size for layout in crew.layouts)
         self.shape = shape[::-1] if flipped else shape
+        self.dtype = np.dtype(number_type((shape[0], shape[1])))
 
     @property
     def T(self) -> "NormalisedLinks":  # noqa: N802 - as NumPy has it
@@ -48,20 +48,15 @@ class NormalisedLinks:
 
 def normalised_links(relation: ClusterRelation) -> NormalisedLinks:
     """Return the links, and what is expected of unseen cells, divided by the ends' degrees."""
-    crew = relation.at_work()
-    degrees = [_by_object(crew, d) for d in (0, 1)]
-    rates = tuple(
-        links / np.maximum(relation.shape[1 - d] - unseen, 1.0)
-        for d, (links, unseen) in enumerate(degrees)
-    )
+    crew, kind = relation.at_work(), np.dtype(number_type(relation.shape)).name
+    rates = tuple(_rates(relation, d, kind) for d in (0, 1)) if relation.n_unseen else None
     scales, filled = [], []
     for d in (0, 1):
-        futures = crew.tell(
-            "expect", tasks.expect_unseen, d, crew.everywhere(d, rates, relation.density)
-        )
+        messages = crew.everywhere(d, rates, relation.density, kind)
+        futures = crew.tell("expect", tasks.expect_unseen, d, messages)
         filled.append(futures)
         sums = crew.whole(d, crew.ask("degree", tasks.sums_of, d, crew.everywhere(d), futures))
-        scales.append(1.0 / np.sqrt(np.maximum(sums + sums.mean(), 1e-12)))
+        scales.append(scales_of(sums))
     there = carried(crew.client, tuple(scales), crew.key("scales", 0))
     parts = []
     for d in (0, 1):
@@ -70,11 +65,12 @@ def normalised_links(relation: ClusterRelation) -> NormalisedLinks:
     return NormalisedLinks(crew, (parts[0], parts[1]))
 
 
-def _by_object(crew: Crew, d: int) -> tuple[Floats, Floats]:
-    """Return how many links and unseen cells every object has."""
+def _rates(relation: ClusterRelation, d: int, kind: str) -> Floats:
+    """Return the links of every object of a domain per cell that is seen."""
+    crew = relation.at_work()
     answers = crew.ask("describe", tasks.describe, d, crew.everywhere(d))
     links, unseen = (crew.whole(d, list(part)) for part in zip(*answers, strict=True))
-    return links.astype(np.float64), unseen.astype(np.float64)
+    return rates_of(links.astype(kind), unseen.astype(kind), relation.shape[1 - d])
 
 
 def singular_vectors(relation: ClusterRelation, k: int, seed: int) -> tuple[Floats, Floats, Floats]:
@@ -85,7 +81,8 @@ def singular_vectors(relation: ClusterRelation, k: int, seed: int) -> tuple[Floa
     matrix = normalised_links(relation)
     flip = matrix.shape[0] < matrix.shape[1]
     M = matrix.T if flip else matrix
-    Q: Any = check_random_state(seed).normal(size=(M.shape[1], k + OVERSAMPLES))
+    drawn = check_random_state(seed).normal(size=(M.shape[1], k + OVERSAMPLES))
+    Q: Any = drawn.astype(M.dtype)
     for _ in range(POWER_ITERATIONS):
         for side in (M, M.T):
             Q = linalg.lu(side @ Q, permute_l=True, check_finite=False)[0]

@@ -1,7 +1,7 @@
 """What workers do: the kernels of the local fit on one shard."""
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -12,27 +12,29 @@ from coblock.distributed.replica import Copy, Letter, Versions, surely_current
 from coblock.distributed.shard import Shard, domain_of, writable
 from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch, kernel
 from coblock.kernels.blocks import add_outer, gather, label_sums
-from coblock.kernels.shared import shared_tables
+from coblock.kernels.tables import shared_tables
+from coblock.start import expected, pattern
 
 Anything = TypeVar("Anything")
+Changes: TypeAlias = tuple[Floats, Floats, Floats]  # of sizes, links and unseen cells
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """Visit these objects of a batch, part by part, against these counts."""
+    """Visit these objects of a batch, piece by piece, against these counts."""
 
     b: int  # batch
-    parts: list[Indices | range]  # positions in the shard's segment of the batch
+    pieces: list[Indices | range]  # positions in the shard's segment of the batch
     blocks: Blocks  # as the domain sees them
     m: Floats
     m_other: Floats
     alpha: float
 
     def __setstate__(self, state: Any) -> None:
-        b, parts, blocks, m, m_other, alpha = state
+        b, pieces, blocks, m, m_other, alpha = state
         arrived = (
             b,
-            parts,
+            pieces,
             Blocks(*(writable(table) for table in blocks)),
             writable(m),
             writable(m_other),
@@ -44,7 +46,7 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Visited:
-    """What the visit of one part has found."""
+    """What the visit of one piece of a part has found; the changes are those of the part so far."""
 
     rows: Rows
     log_normaliser: Floats
@@ -54,24 +56,46 @@ class Visited:
     links: Floats
     unseen: Floats | None  # None: nothing has changed
 
+    @property
+    def changes(self) -> Changes:
+        """The changes of sizes, links and unseen cells."""
+        unseen = np.zeros_like(self.links) if self.unseen is None else self.unseen
+        return self.m, self.links, unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Labels of a shard's objects in one batch, and what they change."""
+
+    labels: Indices
+    log_normaliser: Floats
+    changes: Changes
+    entropy: Floats | None = None  # only where memberships are asked for
+    rows: Rows | None = None
+
 
 def carry(what: Anything) -> Anything:
     """Bring something to the workers by a task, which can be done again if its worker is lost."""
     return what
 
 
-def visit(shard: Shard, copies: list[Copy], errand: Errand) -> list[Visited]:
-    """Renew memberships (CVB0)."""
+def visit(
+    shard: Shard, copies: list[Copy], errand: Errand, step: float, begun: list[Changes | None]
+) -> list[Visited]:
+    """Renew memberships (CVB0); ``begun`` is what the part of a piece has changed before it."""
     place, objects, other = _scene(shard, copies, errand)
     q, sure = copies[shard.d].memberships(objects), copies[shard.d].sure[objects]
     tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
     left = (np.zeros(objects.size), np.zeros(objects.size), np.zeros(objects.size))
     found = []
-    for order in map(spelled_out, errand.parts):
+    for order, before in zip(map(spelled_out, errand.pieces), begun, strict=True):
         fresh = np.empty((order.size, errand.m.size))
-        outcome = batch.Outcome(*left, fresh, *no_change(errand.blocks.n.shape))
+        changes = no_change(errand.blocks.n.shape)
+        if before is not None:
+            changes = (before[0].copy(), before[1].copy(), before[2].copy())
+        outcome = batch.Outcome(*left, fresh, *changes)
         mine = domain_of(place, order, q, sure, errand.m, errand.alpha)
-        batch.visit_all(BIPARTITE, mine, other, tables, outcome)
+        batch.visit_all(BIPARTITE, mine, other, tables, step, outcome)
         unseen = outcome.unseen if outcome.unseen.any() else None
         per_object = (left[0][order], left[1][order], left[2][order])
         found.append(Visited(packed(fresh), *per_object, outcome.m, outcome.links, unseen))
@@ -79,24 +103,31 @@ def visit(shard: Shard, copies: list[Copy], errand: Errand) -> list[Visited]:
 
 
 def choose(
-    shard: Shard, copies: list[Copy], errand: Errand, uniform: Floats | None
-) -> tuple[Indices, Floats, Floats, Floats, Floats]:
-    """Choose labels, or draw them; return them, log normalisers and the change of the counts.
+    shard: Shard,
+    copies: list[Copy],
+    errand: Errand,
+    uniform: Floats | None,
+    with_memberships: bool,
+) -> Chosen:
+    """Choose labels, or draw them, of all objects that the shard has in a batch.
 
-    Counts of labels are whole numbers: their sum over the parts does not depend on its order.
+    Counts of labels are whole numbers: their sum does not depend on its order.
     """
     place, objects, other = _scene(shard, copies, errand)
     chances = np.full(objects.size, -1.0) if uniform is None else writable(uniform)
     tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
     left = (np.zeros(objects.size), np.zeros(objects.size), np.zeros(objects.size))
-    outcome = batch.Outcome(*left, np.empty((0, 0)), *no_change(errand.blocks.n.shape))
+    fresh = np.empty((objects.size, errand.m.size) if with_memberships else (0, 0))
+    outcome = batch.Outcome(*left, fresh, *no_change(errand.blocks.n.shape))
     labels = np.empty(objects.size, dtype=np.int32)
     none, sure = np.zeros((0, 0)), copies[shard.d].sure[objects]
-    for order in map(spelled_out, errand.parts):
-        mine = domain_of(place, order, none, sure, errand.m, errand.alpha)
-        part = labels[order[0] : order[-1] + 1]
-        batch.choose_all(BIPARTITE, mine, other, tables, chances, part, outcome)
-    return labels, left[0], outcome.m, outcome.links, outcome.unseen
+    everybody = np.arange(objects.size, dtype=np.int32)
+    mine = domain_of(place, everybody, none, sure, errand.m, errand.alpha)
+    batch.choose_all(BIPARTITE, mine, other, tables, chances, labels, outcome)
+    changes = (outcome.m, outcome.links, outcome.unseen)
+    if with_memberships:
+        return Chosen(labels, left[0], changes, left[1], packed(fresh))
+    return Chosen(labels, left[0], changes)
 
 
 def _scene(shard: Shard, copies: list[Copy], errand: Errand) -> tuple[Place, Indices, Domain]:
@@ -167,21 +198,23 @@ def describe(shard: Shard) -> tuple[Indices, Indices]:
 
 
 def expect_unseen(
-    shard: Shard, rates: tuple[Floats, Floats], density: float
+    shard: Shard, rates: tuple[Floats, Floats] | None, density: float, kind: str
 ) -> tuple[sparse.csr_array, Floats]:
     """Return links and what is expected of unseen cells, and the sums of the objects.
 
-    Rows are added up as SciPy adds up rows, columns as it adds up columns.
+    Rows are added up as SciPy adds up rows, columns as it adds up columns. There are no rates
+    where the relation has no unseen cells.
     """
     place, objects = shard.place, shard.layout.objects(shard.number)
-    shape = (objects.size, rates[1 - shard.d].size)
-    links = sparse.csr_array((np.ones(place.link.size), place.link, place.link_start), shape=shape)
-    mine = np.repeat(rates[shard.d][objects], np.diff(place.unseen_start))
-    expected = mine * rates[1 - shard.d][place.unseen]
-    data = np.clip(expected / max(density, 1e-12), 0.0, 1.0)
-    unseen = sparse.csr_array((data, place.unseen, place.unseen_start), shape=shape)
-    filled = sparse.csr_array(links + unseen)
-    sums = filled.sum(axis=1) if shard.d == 0 else filled @ np.ones(shape[1])
+    shape = (objects.size, shard.others)
+    filled = pattern(place.link_start, place.link, shape, kind)
+    if rates is not None:
+        unseen = pattern(place.unseen_start, place.unseen, shape, kind)
+        mine = np.repeat(rates[shard.d][objects], np.diff(place.unseen_start))
+        unseen.data = expected(mine, rates[1 - shard.d][place.unseen], density)
+        filled = sparse.csr_array(filled + unseen)
+    by_row = shard.d == 0
+    sums = filled.sum(axis=1) if by_row else filled @ np.ones(shape[1], dtype=filled.dtype)
     return filled, np.asarray(sums)
 
 
@@ -199,7 +232,8 @@ def normalise(
     mine = np.repeat(scales[shard.d][objects], np.diff(matrix.indptr))
     others = scales[1 - shard.d][matrix.indices]
     first, second = (mine, others) if shard.d == 0 else (others, mine)
-    matrix.data = (first * matrix.data) * second
+    matrix.data *= first
+    matrix.data *= second
     return matrix
 
 

@@ -15,8 +15,10 @@ from coblock.partition import Partition
 SWEEPS_A_ROUND = 2  # best-label sweeps between two rounds of moves
 SHAKES = 3  # sampled sweeps that loosen a partition
 LOOSENED = 0.15  # share of the clusters merged with their nearest when one is loosened
-GAIN_A_ROUND = 2e-5  # relative gain of evidence below which a round has gained nothing
-PATIENCE = 2  # loosenings without gain before the search ends
+GAIN_A_ROUND = 2e-4  # relative gain of evidence below which a round has gained nothing,
+GAIN_LOOSENED = 2e-4  # and below which a loosening has
+PATIENCE = 1  # loosenings without gain before the search ends,
+PATIENCE_IF_SMALL = 3  # where sweeps cost next to nothing
 
 
 @dataclass(slots=True)
@@ -25,7 +27,8 @@ class SearchRun:
 
     Rounds of best-label sweeps, merges and splits climb to a partition that none of them
     improves. Then it is loosened by sampled sweeps and forced mergers, and climbed from again;
-    the best partition is kept.
+    the best partition is kept. Where the search stands is in the fields alone, so that it can be
+    put away after any sweep and gone on with.
     """
 
     partition: Partition
@@ -33,55 +36,72 @@ class SearchRun:
     most_clusters: tuple[int, ...] | None = None
     schedule: Schedule = field(default_factory=Schedule)
     number: int = 0
+    climbing: bool = True  # or loosening
+    step: int = 0  # sweeps since the last moves
+    rounds: int = 0  # rounds of moves
+    last: float | None = None  # evidence after the last round of this climb
+    best: Partition | None = None  # of all climbs
+    failures: int = 0  # loosenings since the best was found
+    loosenings: int = 0
 
     def sweeps(self, began: float) -> Iterator[Sweep]:
         """Yield a report after each sweep."""
-        yield from self._climb(began)
-        best, failures, loosenings = self.partition.copy(), 0, 0
-        while failures < PATIENCE:
-            yield from self._loosen(began, merging=loosenings % 2 == 1)
-            yield from self._climb(began)
-            loosenings += 1
-            if self._gained(best.log_joint(), self.partition.log_joint()):
-                failures = 0
-            else:
-                failures += 1
-            if self.partition.log_joint() > best.log_joint():
-                best = self.partition.copy()
-            else:
-                self.partition = best.copy()
-        self.partition = best
+        while self._is_unfinished():
+            self.step += 1
+            yield self._sweep(began, greedy=self.climbing)
 
-    def _climb(self, began: float) -> Iterator[Sweep]:
-        """Sweep, merge and split in rounds until a round gains nothing."""
-        last = -np.inf
-        while True:
-            for _ in range(SWEEPS_A_ROUND):
-                yield self._sweep(began, greedy=True)
-            for d in range(len(self.partition.labels)):
-                merge(self.partition, d)
-            for d in range(len(self.partition.labels)):
-                most = None if self.most_clusters is None else self.most_clusters[d]
-                split(self.partition, d, self.rng, most, self.schedule.part_clusters)
-            self.partition.learn()
-            for d in range(len(self.partition.labels)):
-                merge_and_learn(self.partition, d)
-            value = self.partition.log_joint()
-            if not self._gained(last, value):
-                return
-            last = value
+    def _is_unfinished(self) -> bool:
+        """Make the moves that are due after the last sweep; say whether there is a next one."""
+        if self.climbing and self.step == SWEEPS_A_ROUND:
+            self.step = 0
+            if not self._moves_gain():
+                self._end_climb()
+        elif not self.climbing and self.step == SHAKES:
+            if self.loosenings % 2 == 1:
+                self._merge_nearest()
+            self.loosenings += 1
+            self.climbing, self.step, self.last = True, 0, None
+        return self.failures < self._patience()
 
-    def _loosen(self, began: float, *, merging: bool) -> Iterator[Sweep]:
-        for _ in range(SHAKES):
-            yield self._sweep(began, greedy=False)
-        if merging:
-            for d in range(len(self.partition.labels)):
-                merge_nearest(self.partition, d, LOOSENED)
-            self.partition.learn()
+    def _moves_gain(self) -> bool:
+        """Merge and split; say whether the round has gained anything."""
+        domains = range(len(self.partition.labels))
+        for d in domains:
+            merge(self.partition, d)
+        for d in domains:
+            most = None if self.most_clusters is None else self.most_clusters[d]
+            split(self.partition, d, self.rng, most, self.schedule.part_clusters)
+        self.partition.learn()
+        for d in domains:
+            merge_and_learn(self.partition, d)
+        self.rounds += 1
+        before, self.last = self.last, self.partition.log_joint()
+        return before is None or gained(before, self.last, GAIN_A_ROUND)
 
-    @staticmethod
-    def _gained(before: float, after: float) -> bool:
-        return after > before + GAIN_A_ROUND * abs(after)
+    def _end_climb(self) -> None:
+        """Keep the better of this climb and the best so far; loosen that one, or end with it."""
+        self.climbing = False
+        if self.best is None:
+            self.best = self.partition.copy()
+            return
+        before, after = self.best.log_joint(), self.partition.log_joint()
+        self.failures = 0 if gained(before, after, GAIN_LOOSENED) else self.failures + 1
+        if after > before:
+            self.best = self.partition.copy()
+        else:
+            self.partition = self.best.copy()
+        if self.failures >= self._patience():
+            self.partition = self.best
+
+    def _merge_nearest(self) -> None:
+        for d in range(len(self.partition.labels)):
+            merge_nearest(self.partition, d, LOOSENED)
+        self.partition.learn()
+
+    def _patience(self) -> int:
+        """Return how many loosenings without gain end the search."""
+        small = self.schedule.is_sequential(self.partition.relation.sizes)
+        return PATIENCE_IF_SMALL if small else PATIENCE
 
     def _sweep(self, began: float, *, greedy: bool) -> Sweep:
         """Visit every object once, take the best label or draw one, and learn."""
@@ -105,3 +125,8 @@ class SearchRun:
 
 def _share_moved(old: Indices, new: Indices) -> float:
     return float((old != new).mean())
+
+
+def gained(before: float, after: float, share: float) -> bool:
+    """Say whether the evidence has risen by more than a share of it."""
+    return after > before + share * abs(after)

@@ -11,7 +11,7 @@ from coblock.hyperparameters import FIRST_UPDATE, Priors, Rule
 from coblock.inference import cvb, vb
 from coblock.inference.report import Sweep
 from coblock.kernels import Floats
-from coblock.kernels.memberships import average_in
+from coblock.kernels.memberships import average_in, distance
 from coblock.state import State, arrangement, by_size, each_block_once, renormalised
 
 METHODS = ("acvb0", "acvb", "cvb0", "cvb", "vb")
@@ -19,6 +19,7 @@ WARM = 1e-2  # CVB0 prepares second order until memberships change less than thi
 ORDERLY = 5e-2  # the order of the clusters is held when they change less than this
 SETTLED = 1e-3  # averaging waits until memberships change less than this,
 STALLED = 0.9  # or hardly less than a burn-in ago: they go round in circles
+SHORTEST_STEP = 0.25  # of memberships that go round in circles
 SHORTEST_BURN_IN, LONGEST_BURN_IN = 10, 100
 
 
@@ -45,6 +46,7 @@ class VariationalRun:
     orderly: bool = False  # whether the order of the clusters is held
     settled: bool = False  # whether averaging may begin
     changes: list[float] = field(default_factory=list)  # of q, sweep by sweep
+    step: float = 1.0  # fraction of the way that memberships go in batches
     everybody: bool = False  # whether the next sweep visits objects that rest, too
     visits: Visits = field(init=False)
 
@@ -97,7 +99,9 @@ class VariationalRun:
         zeroth_order = self.method.endswith("0") or not self.warm
         if self.method != "vb" and zeroth_order and not self._is_sequential():
             everybody, self.everybody = self.everybody, False
-            return sweep_memberships(state, self.visits, self.schedule, everybody=everybody)
+            return sweep_memberships(
+                state, self.visits, self.schedule, everybody=everybody, step=self.step
+            )
         old = [q.copy() for q in state.q]
         if self.method == "vb":
             leave_one_out, entropy = vb.sweep(state)
@@ -136,6 +140,9 @@ class VariationalRun:
         elif self.number >= SHORTEST_BURN_IN:
             self.orderly |= change < ORDERLY
             stalled = change > STALLED * self.changes[-SHORTEST_BURN_IN]
+            if stalled and not self._is_sequential() and self.step > SHORTEST_STEP:
+                self.step /= 2.0  # batches overshoot together
+                stalled = False
             self.settled = change < SETTLED or stalled or self.number >= LONGEST_BURN_IN
 
     def _arrange(self) -> None:
@@ -169,7 +176,5 @@ class VariationalRun:
 
 def largest_change(old: list[Floats], new: list[Floats]) -> float:
     """Return the mean absolute change per object, the largest of the domains (MODEL 9)."""
-    return max(
-        float(np.abs(after - before).sum() / len(after))
-        for before, after in zip(old, new, strict=True)
-    )
+    pairs = zip(old, new, strict=True)
+    return max(distance(before, after) / len(after) for before, after in pairs)

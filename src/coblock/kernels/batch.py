@@ -7,16 +7,10 @@ import numpy as np
 from coblock.kernels import BIPARTITE, Domain, Floats, Indices, kernel
 from coblock.kernels.blocks import add_outer, gather, own_cell
 from coblock.kernels.gibbs import draw
-from coblock.kernels.memberships import normalise, stick_log_prior, sure_cluster
-from coblock.kernels.shared import (
-    Brought,
-    Tables,
-    add_likelihood,
-    bring,
-    no_expansions,
-    room_for,
-)
+from coblock.kernels.memberships import NOTHING, normalise, stick_log_prior, sure_cluster
+from coblock.kernels.shared import Brought, add_likelihood, bring, room_for
 from coblock.kernels.special import log
+from coblock.kernels.tables import Tables, no_expansions
 
 
 class Outcome(NamedTuple):
@@ -32,12 +26,17 @@ class Outcome(NamedTuple):
 
 
 @kernel
-def visit_all(kind: int, domain: Domain, other: Domain, tables: Tables, outcome: Outcome) -> None:
+def visit_all(
+    kind: int, domain: Domain, other: Domain, tables: Tables, step: float, outcome: Outcome
+) -> None:
     """Write new memberships of the objects in ``domain.order``; the old ones stay in place.
 
     eq:IRM_2dom_CVB_lowerbound_z_1i_posterior for every object by itself, at the same counts.
+    They go the fraction ``step`` of the way: objects that respond to the same counts would
+    otherwise overshoot together.
     """
-    known, brought = no_expansions(tables), room_for(tables)
+    brought = room_for(tables)
+    known = no_expansions(tables, domain.places[0].unseen.size > 0)
     log_weight = brought.log_weight
     for t in range(domain.order.size):
         i = domain.order[t]
@@ -46,7 +45,24 @@ def visit_all(kind: int, domain: Domain, other: Domain, tables: Tables, outcome:
         stick_log_prior(brought.m_rest, domain.alpha, log_weight)
         add_likelihood(kind, tables, known, other.m, own_cell(kind, domain, i), brought, log_weight)
         outcome.log_normaliser[i], outcome.entropy[i] = normalise(log_weight, outcome.fresh[t])
+        if step < 1.0:
+            outcome.entropy[i] = go_part_way(domain.q[i], step, outcome.fresh[t])
         outcome.moved[i] = add_change(kind, domain.q[i], outcome.fresh[t], brought, outcome)
+
+
+@kernel
+def go_part_way(old: Floats, step: float, new: Floats) -> float:
+    """Move ``new`` back to the fraction ``step`` of the way from ``old``; return its entropy."""
+    total, entropy = 0.0, 0.0
+    for k in range(new.size):
+        q = old[k] + step * (new[k] - old[k])
+        new[k] = q if q > NOTHING else 0.0
+        total += new[k]
+    for k in range(new.size):
+        new[k] /= total
+        if new[k] > 0.0:
+            entropy -= new[k] * log(new[k])
+    return entropy
 
 
 @kernel
@@ -78,9 +94,11 @@ def choose_all(
     """Write new labels of the objects in ``domain.order``: drawn, or the best (see ``draw``).
 
     The labels, in ``domain.sure``, stay in place. No new cluster is opened: all objects of the
-    batch that ask for one would share it.
+    batch that ask for one would share it. Where there is room in ``outcome.fresh``, it gets the
+    probabilities of all clusters given the other objects' labels.
     """
-    known, brought = no_expansions(tables), room_for(tables)
+    brought = room_for(tables)
+    known = no_expansions(tables, domain.places[0].unseen.size > 0)
     log_weight, old, new = brought.log_weight, np.zeros(domain.m.size), np.zeros(domain.m.size)
     for t in range(domain.order.size):
         i = domain.order[t]
@@ -95,6 +113,8 @@ def choose_all(
             log_weight[label] = log(domain.alpha)
         add_likelihood(kind, tables, known, other.m, own_cell(kind, domain, i), brought, log_weight)
         chosen[t], outcome.log_normaliser[i] = draw(log_weight, uniform[i])
+        if outcome.fresh.shape[0] > 0:
+            _, outcome.entropy[i] = normalise(log_weight, outcome.fresh[t])
         new[chosen[t]] = 1.0
         outcome.moved[i] = add_change(kind, old, new, brought, outcome)
         old[label], new[chosen[t]] = 0.0, 0.0

@@ -106,3 +106,13 @@ def average_in(mean: Floats, q: Floats, step: float) -> float:
             mean[i, k] += change
             moved += abs(change)
     return moved
+
+
+@kernel
+def distance(old: Floats, new: Floats) -> float:
+    """Return the sum of |change| of all memberships."""
+    total = 0.0
+    for i in range(new.shape[0]):
+        for k in range(new.shape[1]):
+            total += abs(new[i, k] - old[i, k])
+    return total

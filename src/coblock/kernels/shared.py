@@ -5,51 +5,33 @@ without a link in it, and its expansion around whole numbers of links. An object
 the blocks it has links or unseen cells in. From the counts it is left out exactly in clusters it
 is a member of; where its membership is small, blocks without its links follow to first order.
 
-Memberships are within 1e-7 of what the exact update gives (tests/test_batches.py).
+Memberships are within 1e-6 of what the exact update gives (tests/test_batches.py).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import (
-    BIPARTITE,
-    DIRECTED,
-    Blocks,
-    Domain,
-    Floats,
-    Indices,
-    inlined,
-    kernel,
-)
+from coblock.kernels import BIPARTITE, DIRECTED, Domain, Floats, Indices, inlined, kernel
 from coblock.kernels.blocks import gather
 from coblock.kernels.memberships import remove_members
-from coblock.kernels.special import digammas, log_beta_gains, tetragammas, trigammas
+from coblock.kernels.special import FAR, add_link_gains, add_link_gains_far, log_beta_gains
+from coblock.kernels.tables import MOST_LINKS, SLOPES, VALUE, Expansions, Tables, expand
 
-MOST_LINKS = 4  # whole numbers of links around which gains are expanded
 RADIUS = 3e-3  # of an expansion, relative to the smallest count: its error is below 1e-10
 SMALL = 1e-3  # memberships for which the first order is enough
 NEGLIGIBLE = 1e-5  # memberships that need not be left out at all
 SMALLEST = 1e-8  # no prior count is smaller, so that rounding leaves no count below it
-VALUE, SLOPES = 1, 2
 
 
-class Tables(NamedTuple):
-    """What a batch shares, for each place of the objects."""
+class Pending(NamedTuple):
+    """Arguments and results of ``log_beta_gains``, each (3 P L K + K,) and contiguous."""
 
-    counts: Floats  # (2, P, L, K)  a + n and b + N, clusters of the others first
-    least: Floats  # (2, P, L)  smallest counts of the clusters of the others
-    away: Floats  # (P, L, K)  gain without a link and with every cell seen
-    total: Floats  # (K,)  sums of ``away``, the diagonal of a directed relation left out
-    slope: Floats  # (P, L, K)  how fast ``away`` falls with the share of the object in the counts
-    total_slope: Floats  # (K,)
-
-
-class Expansions(NamedTuple):
-    """Gains over ``away`` around whole numbers of links, filled in when first needed."""
-
-    coefficient: Floats  # (P, MOST_LINKS + 1, L, 4, K)  value and Taylor coefficients
-    known: np.ndarray  # (P, MOST_LINKS + 1, L)  nothing, VALUE or SLOPES
+    n_rest: Floats
+    N_rest: Floats
+    n_plus: Floats
+    N_plus: Floats
+    gain: Floats
 
 
 class Brought(NamedTuple):
@@ -63,55 +45,7 @@ class Brought(NamedTuple):
     log_weight: Floats  # (K,)
     aside: Indices  # (2, P L)  places and clusters of the others with more than ``away``
     everywhere: Indices  # (2, P L)  all places and clusters of the others
-    pending: Floats  # (5, 3 P L K)  arguments and results of ``log_beta_gains``
-
-
-@kernel
-def shared_tables(kind: int, blocks: Blocks, m_other: Floats, places: int) -> Tables:
-    """Return what all objects of a domain share while the counts stand still."""
-    K, L = blocks.n.shape
-    counts, least = np.empty((2, places, L, K)), np.empty((2, places, L))
-    away, slope = np.empty((places, L, K)), np.empty((places, L, K))
-    total, total_slope = np.zeros(K), np.zeros(K)
-    for p in range(places):
-        for l in range(L):
-            for k in range(K):
-                row, column = (k, l) if p == 0 else (l, k)
-                counts[0, p, l, k] = blocks.a[row, column] + blocks.n[row, column]
-                counts[1, p, l, k] = blocks.b[row, column] + blocks.N[row, column]
-            least[0, p, l], least[1, p, l] = counts[0, p, l].min(), counts[1, p, l].min()
-            write_away(counts[0, p, l], counts[1, p, l], m_other[l], away[p, l], slope[p, l])
-            if kind == DIRECTED:
-                away[p, l, l], slope[p, l, l] = 0.0, 0.0
-            total += away[p, l]
-            total_slope += slope[p, l]
-    return Tables(counts, least, away, total, slope, total_slope)
-
-
-@kernel
-def write_away(n: Floats, N: Floats, m: float, away: Floats, slope: Floats) -> None:
-    """Write the gains of ``m`` observed non-links for blocks with these counts, and the slopes."""
-    none, all_of_it, at, psi = np.zeros(n.size), np.full(n.size, m), N + m, np.empty(n.size)
-    log_beta_gains(n, N, none, all_of_it, away)
-    digammas(at, slope)
-    at[:] = N
-    digammas(at, psi)
-    slope -= psi
-    at += n
-    digammas(at, psi)
-    slope += psi
-    at += m
-    digammas(at, psi)
-    slope -= psi
-    slope *= m
-
-
-@kernel
-def no_expansions(tables: Tables) -> Expansions:
-    """Return expansions of which nothing is known."""
-    P, L, K = tables.away.shape
-    coefficient = np.empty((P, MOST_LINKS + 1, L, 4, K))
-    return Expansions(coefficient, np.zeros((P, MOST_LINKS + 1, L), dtype=np.int8))
+    pending: Pending
 
 
 @kernel
@@ -119,7 +53,7 @@ def room_for(tables: Tables) -> Brought:
     """Return room for what one object brings."""
     P, L, K = tables.away.shape
     cells, sizes = np.zeros((3, P, L)), np.empty((3, K))
-    everywhere, pending = np.empty((2, P * L), dtype=np.int32), np.empty((5, 3 * P * L * K + K))
+    everywhere, size = np.empty((2, P * L), dtype=np.int32), 3 * P * L * K + K
     for t in range(P * L):
         everywhere[0, t], everywhere[1, t] = t // L, t % L
     return Brought(
@@ -131,7 +65,7 @@ def room_for(tables: Tables) -> Brought:
         sizes[2],
         np.empty_like(everywhere),
         everywhere,
-        pending,
+        Pending(np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size)),
     )
 
 
@@ -152,70 +86,89 @@ def bring(kind: int, domain: Domain, other: Domain, i: int, brought: Brought) ->
 
 
 @kernel
-def expand(
-    tables: Tables, known: Expansions, m: float, p: int, links: int, l: int, wanted: int
-) -> None:
-    """Fill in value, or value and Taylor coefficients, of the gain at so many links over ``away``.
+def add_hidden(
+    tables: Tables, known: Expansions, m: float, p: int, l: int, brought: Brought, out: Floats
+) -> bool:
+    """Add the gain over ``away`` if links and unseen cells with cluster ``l`` are whole numbers.
 
-    ``m`` is the size of cluster ``l`` of the others, all cells with which are seen.
+    They are where all neighbours are decided; the same few numbers come again and again.
     """
-    c, n, N = known.coefficient[p, links, l], tables.counts[0, p, l], tables.counts[1, p, l]
-    rest, at, part = max(m - links, 0.0), n + links, np.empty(n.size)
-    log_beta_gains(n, N, np.full(n.size, float(links)), np.full(n.size, rest), c[0])
-    c[0] -= tables.away[p, l]
-    known.known[p, links, l] = wanted
-    if wanted == VALUE:
-        return
-    digammas(at, c[1])
-    trigammas(at, c[2])
-    tetragammas(at, c[3])
-    at[:] = N + rest
-    digammas(at, part)
-    c[1] -= part
-    trigammas(at, part)
-    c[2] = (c[2] + part) / 2.0
-    tetragammas(at, part)
-    c[3] = (c[3] - part) / 6.0
+    n_plus, hidden = brought.n[p, l], brought.hidden[p, l]
+    if n_plus > MOST_LINKS or hidden > known.hidden.shape[1] or hidden > m:
+        return False
+    links, cells = int(n_plus), int(hidden)
+    if links != n_plus or cells != hidden:
+        return False
+    value = known.hidden[p, cells - 1, links, l]
+    if known.hidden_known[p, cells - 1, links, l] == 0:
+        n, N, rest = tables.counts[0, p, l], tables.counts[1, p, l], max(m - cells - links, 0.0)
+        log_beta_gains(n, N, np.full(n.size, n_plus), np.full(n.size, rest), value)
+        value -= tables.away[p, l]
+        known.hidden_known[p, cells - 1, links, l] = 1
+    for k in range(out.size):
+        out[k] += value[k]
+    return True
 
 
 @kernel
-def add_expanded(
+def add_links(
+    tables: Tables, known: Expansions, m: float, p: int, l: int, n_plus: float, out: Floats
+) -> bool:
+    """Add the gain over ``away`` of links to cluster ``l``, all cells with which are seen.
+
+    From an expansion if they are nearly a whole number; says whether that number is 0.
+    """
+    links = int(n_plus + 0.5) if n_plus < MOST_LINKS + 0.5 else MOST_LINKS
+    step, few = n_plus - links, tables.least[1, p, l] + m - n_plus
+    if abs(step) > RADIUS * min(tables.least[0, p, l] + links, few):
+        if few > FAR:
+            add_link_gains_far(tables.counts[0, p, l], tables.counts[1, p, l], m, n_plus, out)
+        else:
+            rest = max(m, n_plus)
+            add_link_gains(tables.counts[0, p, l], tables.counts[1, p, l], rest, n_plus, out)
+        return False
+    wanted = VALUE if step == 0.0 else SLOPES
+    if known.known[p, links, l] < wanted:
+        expand(tables, known, m, p, links, l, wanted)
+    c = known.coefficient
+    if step == 0.0:
+        for k in range(out.size):
+            out[k] += c[p, links, l, 0, k]
+    else:
+        for k in range(out.size):
+            slope = c[p, links, l, 2, k] + step * c[p, links, l, 3, k]
+            out[k] += c[p, links, l, 0, k] + step * (c[p, links, l, 1, k] + step * slope)
+    return links == 0
+
+
+@kernel
+def add_known(
     kind: int, tables: Tables, m_other: Floats, known: Expansions, brought: Brought, out: Floats
 ) -> tuple[int, int]:
-    """Add the gains over ``away`` of clusters with nearly whole numbers of links; set others aside.
+    """Add the gains over ``away`` that tables have or that cost little; set clusters aside.
 
     Returns how many are aside because their gain is not yet added, and, listed after them, how
-    many because they have links.
+    many because they have links or unseen cells.
     """
     P, L = brought.n.shape
     aside, linked = 0, 0
     for p in range(P):
         for l in range(L):
-            n_plus, m = brought.n[p, l], m_other[l]
-            if n_plus == 0.0 and brought.hidden[p, l] == 0.0:
+            n_plus, hidden = brought.n[p, l], brought.hidden[p, l]
+            if n_plus == 0.0 and hidden == 0.0:
                 continue
-            links = int(n_plus + 0.5) if n_plus < MOST_LINKS + 0.5 else MOST_LINKS
-            step = n_plus - links
-            least = min(tables.least[0, p, l] + links, tables.least[1, p, l] + m - links)
-            if brought.hidden[p, l] > 0.0 or abs(step) > RADIUS * least:
-                brought.aside[0, aside], brought.aside[1, aside] = p, l
-                aside += 1
-                continue
-            wanted = VALUE if step == 0.0 else SLOPES
-            if known.known[p, links, l] < wanted:
-                expand(tables, known, m, p, links, l, wanted)
-            c, diagonal = known.coefficient, out[l] if kind == DIRECTED else 0.0
-            if step == 0.0:
-                for k in range(out.size):
-                    out[k] += c[p, links, l, 0, k]
-            else:
-                for k in range(out.size):
-                    slope = c[p, links, l, 2, k] + step * c[p, links, l, 3, k]
-                    slope = c[p, links, l, 1, k] + step * slope
-                    out[k] += c[p, links, l, 0, k] + step * slope
+            diagonal = out[l] if kind == DIRECTED else 0.0
+            added, unlinked = hidden == 0.0, False
+            if added:
+                unlinked = add_links(tables, known, m_other[l], p, l, n_plus, out)
+            elif kind == BIPARTITE or brought.q[l] == 0.0:
+                added = add_hidden(tables, known, m_other[l], p, l, brought, out)
             if kind == DIRECTED:
                 out[l] = diagonal
-            if links > 0:
+            if not added:
+                brought.aside[0, aside], brought.aside[1, aside] = p, l
+                aside += 1
+            elif not unlinked:
                 linked += 1
                 brought.aside[0, P * L - linked], brought.aside[1, P * L - linked] = p, l
     for t in range(linked):
@@ -238,10 +191,11 @@ def pend(
         back = brought.n.shape[0] - 1 - p
         n += brought.q[l] * brought.n[back, k]
         N += brought.q[l] * brought.N[back, k]
-    brought.pending[0, at] = max(tables.counts[0, p, l, k] - n, SMALLEST)
-    brought.pending[1, at] = max(tables.counts[1, p, l, k] - N, SMALLEST)
-    brought.pending[2, at] = n_plus
-    brought.pending[3, at] = N_plus
+    pending = brought.pending
+    pending.n_rest[at] = max(tables.counts[0, p, l, k] - n, SMALLEST)
+    pending.N_rest[at] = max(tables.counts[1, p, l, k] - N, SMALLEST)
+    pending.n_plus[at] = n_plus
+    pending.N_plus[at] = N_plus
 
 
 @kernel
@@ -295,7 +249,7 @@ def add_touched(kind: int, tables: Tables, count: int, brought: Brought, out: Fl
         p, l = brought.aside[0, t], brought.aside[1, t]
         diagonal = out[l] if kind == DIRECTED else 0.0
         for k in range(K):
-            out[k] += brought.pending[4, at + k] - tables.away[p, l, k]
+            out[k] += brought.pending.gain[at + k] - tables.away[p, l, k]
         if kind == DIRECTED:
             out[l] = diagonal
         at += K
@@ -310,7 +264,7 @@ def add_members(
 
     Block (k, k) of a directed relation is left to :func:`add_diagonal`.
     """
-    everywhere, gain = brought.everywhere.shape[1], brought.pending[4]
+    everywhere, gain = brought.everywhere.shape[1], brought.pending.gain
     for k in range(brought.q.size):
         share, relative = brought.q[k], share_of(k, brought)
         if aside >= 0 and relative <= NEGLIGIBLE:
@@ -334,17 +288,29 @@ def add_members(
 
 
 @kernel
+def settle(pending: Pending, count: int) -> None:
+    """Compute the first ``count`` gains that are pending."""
+    log_beta_gains(
+        pending.n_rest[:count],
+        pending.N_rest[:count],
+        pending.n_plus[:count],
+        pending.N_plus[:count],
+        pending.gain[:count],
+    )
+
+
+@kernel
 def add_diagonal(tables: Tables, own: tuple[float, float], brought: Brought, out: Floats) -> None:
     """Add the gain of block (k, k) of a directed relation: the cells of both places and its own."""
-    n_rest, N_rest, n_plus, N_plus, gain = brought.pending[:, : out.size]
+    n_rest, N_rest, n_plus, N_plus, gain = brought.pending
     for k in range(out.size):
         n_plus[k] = brought.n[0, k] + brought.n[1, k] + own[0]
         N_plus[k] = brought.N[0, k] + brought.N[1, k] + own[1]
         share = brought.q[k]
         n_rest[k] = max(tables.counts[0, 0, k, k] - share * n_plus[k], SMALLEST)
         N_rest[k] = max(tables.counts[1, 0, k, k] - share * N_plus[k], SMALLEST)
-    log_beta_gains(n_rest, N_rest, n_plus, N_plus, gain)
-    out += gain
+    settle(brought.pending, out.size)
+    out += gain[: out.size]
 
 
 @kernel
@@ -365,14 +331,13 @@ def add_likelihood(
     prior, touched, aside = out.copy(), 0, -1
     if brought.q.min() == 0.0:
         out += tables.total
-        touched, linked = add_expanded(kind, tables, m_other, known, brought, out)
+        touched, linked = add_known(kind, tables, m_other, known, brought, out)
         aside = touched + linked
     if 2 * aside > brought.everywhere.shape[1]:  # the first order would save nothing
         aside = -1
     at = pend_touched(kind, tables, touched, brought)
     at = pend_members(kind, tables, aside, brought, at)
-    n_rest, N_rest, n_plus, N_plus, gain = brought.pending[:, :at]
-    log_beta_gains(n_rest, N_rest, n_plus, N_plus, gain)
+    settle(brought.pending, at)
     at = add_touched(kind, tables, touched, brought, out)
     add_members(kind, tables, aside, brought, prior, at, out)
     if kind == DIRECTED:

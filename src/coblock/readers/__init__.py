@@ -14,7 +14,7 @@ from coblock.readers.pairs import Columns, Pairs
 from coblock.readers.tables import is_frame, read_arrow, read_frame, read_parquet
 from coblock.readers.text import Layout, read_text
 
-__all__ = ["ReadError", "Reader", "Reading", "read"]
+__all__ = ["ReadError", "Reader", "Reading", "load_graph_file", "read"]
 
 TEXT, EDGES = (".csv", ".tsv"), (".txt", ".edges", ".snap")
 PARQUET, ARROW = (".parquet",), (".arrow", ".feather", ".ipc")
@@ -104,6 +104,25 @@ def read(
         )
         raise ReadError(msg)
     return assemble(code_pairs(found, hidden, relation != "bipartite", binarize), relation)
+
+
+def load_graph_file(path: str | Path) -> Any:
+    """Return a GraphML or GML file as a graph of networkx, with all its attributes.
+
+    Raises
+    ------
+    ReadError
+        The file is of another kind, or damaged.
+    OSError
+        There is no such file, it is a directory, or it may not be read.
+    """
+    path = Path(path)
+    kind = _kind(path)
+    if kind not in GRAPHS:
+        msg = f"{path} is not a graph. Its name must end in one of {', '.join(GRAPHS)}."
+        raise ReadError(msg)
+    _refuse_unreadable(path)
+    return load_graph(path, kind)
 
 
 @dataclass(frozen=True, slots=True)

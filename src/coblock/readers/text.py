@@ -240,7 +240,7 @@ def _refuse_other_encodings(path: Path, cause: ReadError) -> None:
         guess = "utf-16" if data[:2] in {b"\xff\xfe", b"\xfe\xff"} else "latin-1"
         msg = (
             f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at position {error.start:,}, "
-            f"line {line:,}. If it is {guess}, say encoding={guess!r} (--encoding {guess})."
+            f"line {line:,}. If it is {guess}, say encoding={guess!r}."
         )
         raise ReadError(msg) from cause
     except ReadError:

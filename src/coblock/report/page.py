@@ -3,8 +3,6 @@
 import base64
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -15,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from coblock.files import write_whole
 from coblock.report import charts, words
 from coblock.report.blocks import Axis, axis, block_data, cluster_sizes
 from coblock.report.citation import BIBTEX
@@ -31,7 +30,7 @@ NARROWEST_PICTURE, WIDEST_PICTURE = 0.8, 1.6  # width over height
 
 def write_report(
     result: Result,
-    path: str | os.PathLike[str],
+    path: str | Path,
     *,
     settings: Mapping[str, object],
     title: str | None = None,
@@ -50,7 +49,8 @@ def write_report(
         Head line of the page. Default: the size of the relation.
     """
     _check_place(Path(path))
-    _write_whole(Path(path), render(result, settings=settings, title=title))
+    page = render(result, settings=settings, title=title)
+    write_whole(path, page.encode("utf-8", "replace"))
 
 
 def render(result: Result, *, settings: Mapping[str, object], title: str | None = None) -> str:
@@ -184,17 +184,3 @@ def _check_place(path: Path) -> None:
     if not path.parent.is_dir():
         msg = f"The folder {path.parent} for the report does not exist. Make it, or choose another."
         raise FileNotFoundError(msg)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write to a temporary file in the same folder, then put it in place."""
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
-    try:
-        with temporary.open("x", encoding="utf-8", newline="\n", errors="replace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

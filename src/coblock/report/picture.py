@@ -45,13 +45,13 @@ class Bins:
 def before_and_after(relation: Relation, labels: list[Indices]) -> tuple[Picture, Picture]:
     """Return the relation as it came and sorted by cluster, on the same scale of colour."""
     came = count(relation, [np.arange(size, dtype=np.int64) for size in relation.shape])
-    grouped = count(relation, [_positions(label) for label in (labels[0], labels[-1])])
-    full = _full_density(grouped)
+    grouped = count(relation, [by_cluster(label) for label in (labels[0], labels[-1])])
+    full = full_density(grouped)
     before, after = (Picture(_png(_shades(bins, full), relation), full) for bins in (came, grouped))
     return before, after
 
 
-def _positions(label: Indices) -> Counts:
+def by_cluster(label: Indices) -> Counts:
     """Return where each object stands once all are sorted by cluster."""
     position = np.empty(label.size, dtype=np.int64)
     position[np.argsort(label, kind="stable")] = np.arange(label.size)
@@ -63,9 +63,14 @@ def pixels(size: int) -> int:
     return min(size, MOST_PIXELS)
 
 
-def count(relation: Relation, position: Sequence[Counts]) -> Bins:
-    """Count the cells of each pixel; ``position`` is where each row and each column stands."""
-    height, width = (pixels(size) for size in relation.shape)
+def count(
+    relation: Relation, position: Sequence[Counts], shape: tuple[int, int] | None = None
+) -> Bins:
+    """Count the cells of each pixel; ``position`` is where each row and each column stands.
+
+    ``shape`` is how many pixels there are, at most one for each row and column.
+    """
+    height, width = shape or (pixels(size) for size in relation.shape)
     row_bin, column_bin = (
         place * bins // place.size for place, bins in zip(position, (height, width), strict=True)
     )
@@ -102,7 +107,7 @@ def _pieces(start: Offsets) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _full_density(bins: Bins) -> float:
+def full_density(bins: Bins) -> float:
     """Return the density at which the colour is full: 1 where pixels are cells."""
     density = bins.density[bins.links > 0]
     if density.size == 0 or bins.seen.max() <= 1:

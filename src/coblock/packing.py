@@ -1,0 +1,261 @@
+"""Objects of a fit as plain JSON with named arrays, and back; what comes back is checked.
+
+All fields of an object are packed, so that a field that is added is packed, too. Only the classes
+that are named here come back, and they are filled, not called: nothing in a file chooses code.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coblock.batches import Schedule, Visits
+from coblock.counts import Sums
+from coblock.fitting import FitRun, Settings
+from coblock.hyperparameters import Priors
+from coblock.inference.conditional import ConditionalRun
+from coblock.inference.gibbs import GibbsRun, Sample
+from coblock.inference.report import Sweep
+from coblock.inference.search import SearchRun
+from coblock.inference.variational import VariationalRun
+from coblock.partition import Partition
+from coblock.relation import Relation
+from coblock.result import Result
+from coblock.state import State
+from coblock.stored import Tensors, require, trace_of, trace_table
+
+CLASSES: dict[str, type] = {
+    known.__name__: known
+    for known in (
+        ConditionalRun,
+        FitRun,
+        GibbsRun,
+        Partition,
+        Priors,
+        Result,
+        Sample,
+        SearchRun,
+        Settings,
+        State,
+        Sums,
+        VariationalRun,
+        Visits,
+    )
+}
+SIMPLE = (bool, int, float, str, int | None, float | None, float | int)
+TENSORS: dict[str, Callable[[NDArray[Any]], Any]] = {
+    "array": lambda array: array,
+    "array by column": lambda array: array.T,
+    "floats": lambda array: array.tolist(),
+    "trace": trace_of,
+}
+
+
+class Shared(NamedTuple):
+    """What the objects of a fit have in common; it is stored once, elsewhere."""
+
+    relation: Relation
+    schedule: Schedule
+    rng: np.random.Generator
+
+
+SHARED_KINDS: Mapping[str, type] = Shared.__annotations__
+
+
+def pack(value: Any, name: str, tensors: Tensors, shared: Mapping[str, type] = SHARED_KINDS) -> Any:
+    """Return a value as JSON can say it; its arrays go to ``tensors``, named after their way.
+
+    What is of a ``shared`` kind is named only, as the field of :class:`Shared` that it is.
+    """
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return _pack_array(value, name, tensors)
+    if isinstance(value, list | tuple):
+        return _pack_list(value, name, tensors, shared)
+    for common, kind in shared.items():
+        if isinstance(value, kind):
+            return {"is": "shared", "which": common}
+    assert type(value).__name__ in CLASSES, type(value)
+    inside = {
+        field.name: pack(getattr(value, field.name), f"{name}.{field.name}", tensors, shared)
+        for field in fields(value)
+    }
+    return {"is": type(value).__name__, "fields": inside}
+
+
+def _pack_array(array: NDArray[Any], name: str, tensors: Tensors) -> dict[str, str]:
+    """Keep an array with its order in memory: sums of it depend on that, in their last bits."""
+    by_column = array.flags.f_contiguous and not array.flags.c_contiguous
+    tensors[name] = np.ascontiguousarray(array.T if by_column else array)
+    return {"is": "array by column" if by_column else "array", "name": name}
+
+
+def _pack_list(values: Any, name: str, tensors: Tensors, shared: Mapping[str, type]) -> Any:
+    if values and all(isinstance(value, Sweep) for value in values):
+        tensors[name] = trace_table(values)
+        return {"is": "trace", "name": name}
+    if values and all(isinstance(value, float) for value in values):
+        tensors[name] = np.array(values, dtype=np.float64)
+        return {"is": "floats", "name": name}
+    parts = [
+        pack(value, f"{name}.{number}", tensors, shared) for number, value in enumerate(values)
+    ]
+    return {"is": "tuple", "parts": parts} if isinstance(values, tuple) else parts
+
+
+def unpack(packed: Any, tensors: Tensors, shared: Shared) -> Any:
+    """Return the value that was packed; refuse what does not fit together."""
+    if isinstance(packed, list):
+        return [unpack(part, tensors, shared) for part in packed]
+    if not isinstance(packed, dict):
+        return packed
+    kind = packed["is"]
+    if kind in TENSORS:
+        return TENSORS[kind](tensors[packed["name"]])
+    if kind == "tuple":
+        return tuple(unpack(part, tensors, shared) for part in packed["parts"])
+    if kind == "shared":
+        return getattr(shared, packed["which"])
+    require(kind in CLASSES, f"it holds a {str(kind)[:40]!r}, which is nothing that a fit has.")
+    return _filled(CLASSES[kind], packed["fields"], tensors, shared)
+
+
+def _filled(kind: type, packed: dict[str, Any], tensors: Tensors, shared: Shared) -> Any:
+    """Return an object with these fields; it is not counted or put in order anew."""
+    names = {field.name for field in fields(kind)}
+    require(names == set(packed), f"its {kind.__name__} has other fields than this version's.")
+    value: Any = object.__new__(kind)
+    hints = get_type_hints(kind)
+    for name, part in packed.items():
+        inside = unpack(part, tensors, shared)
+        if hints[name] in SIMPLE:
+            require(isinstance(inside, hints[name]), f"its {name} is of the wrong type.")
+        object.__setattr__(value, name, inside)
+    if kind in CHECKS:
+        CHECKS[kind](value)
+    return value
+
+
+# What kernels trust
+
+
+def _check_array(array: NDArray[Any], kind: type, shape: tuple[int, ...]) -> None:
+    fits = isinstance(array, np.ndarray) and array.dtype == kind and array.shape == shape
+    require(fits, f"one of its arrays does not have the type and the shape {shape} that it needs.")
+
+
+def _check_labels(label: NDArray[Any], objects: int, least: int, clusters: int) -> None:
+    _check_array(label, np.int32, (objects,))
+    inside = ((label >= least) & (label < clusters)).all()
+    require(inside, "it has labels of clusters that do not exist.")
+
+
+def _check_domains(relation: Relation, *parts: list[Any]) -> None:
+    fit = all(isinstance(part, list) and len(part) == len(relation.sizes) for part in parts)
+    require(fit, f"it does not have the domains of a {relation.kind} relation.")
+
+
+def _check_tables(m: list[Any], *tables: NDArray[Any]) -> tuple[int, int]:
+    """Refuse tables that are not of the size of the clusters, or not numbers."""
+    for sizes in m:
+        _check_array(sizes, np.float64, (sizes.size,))
+    clusters = (m[0].size, m[-1].size)
+    for table in tables:
+        _check_array(table, np.float64, clusters)
+        require(np.isfinite(table).all(), "one of its tables has entries that are not numbers.")
+    return clusters
+
+
+def _check_partition(partition: Partition) -> None:
+    relation = partition.relation
+    _check_domains(relation, partition.labels, partition.m, partition.alpha)
+    _check_tables(partition.m, partition.n, partition.N)
+    for label, m, size in zip(partition.labels, partition.m, relation.sizes, strict=True):
+        _check_labels(label, size, 0, m.size)
+
+
+def _check_state(state: State) -> None:
+    relation, sums, priors = state.relation, state.sums, state.priors
+    _check_domains(relation, state.q, state.sure, state.m, priors.alpha)
+    tables = (state.n, state.N, priors.a, priors.b, sums.links, sums.unseen, sums.together)
+    clusters = _check_tables(state.m, *tables)
+    _check_array(sums.own, np.float64, (2, clusters[0]))
+    for q, sure, m, size in zip(state.q, state.sure, state.m, relation.sizes, strict=True):
+        _check_array(q, np.float64, (size, m.size))
+        require(np.isfinite(q).all() and (q >= 0.0).all(), "its memberships are not probabilities.")
+        _check_labels(sure, size, -1, m.size)
+
+
+def _check_variational(run: VariationalRun) -> None:
+    visits, sizes = run.visits, run.state.relation.sizes
+    parts: dict[type, tuple[list[Any], ...]] = {
+        np.float64: (visits.log_normaliser, visits.entropy, visits.moved),
+        np.int32: (visits.rest, visits.due),
+    }
+    for kind, arrays in parts.items():
+        _check_domains(run.state.relation, *arrays)
+        for array in arrays:
+            for part, size in zip(array, sizes, strict=True):
+                _check_array(part, kind, (size,))
+    if run.mean is not None:
+        _check_domains(run.state.relation, run.mean)
+        for bar, q in zip(run.mean, run.state.q, strict=True):
+            _check_array(bar, np.float64, q.shape)
+
+
+def _check_conditional(run: ConditionalRun) -> None:
+    partition = run.partition
+    _check_domains(partition.relation, run.memberships or partition.labels)
+    for q, size in zip(run.memberships, partition.relation.sizes, strict=False):
+        _check_array(q, np.float64, (size, q.shape[1]))
+
+
+def _check_gibbs(run: GibbsRun) -> None:
+    _check_domains(run.partition.relation, run._tally)
+    for tally, m, size in zip(
+        run._tally, run.partition.m, run.partition.relation.sizes, strict=True
+    ):
+        _check_array(tally, np.float64, (size, tally.shape[1]))
+        require(tally.shape[1] <= m.size, "it counts clusters that do not exist.")
+
+
+def _check_result(result: Result) -> None:
+    relation = result.relation
+    _check_domains(relation, result.labels, result.memberships)
+    m = [q.sum(axis=0) for q in result.memberships]
+    _check_tables(m, result.n, result.N, result.priors.a, result.priors.b)
+    for q, label, size in zip(result.memberships, result.labels, relation.sizes, strict=True):
+        _check_array(q, np.float64, (size, q.shape[1]))
+        _check_labels(label, size, 0, q.shape[1])
+
+
+def _check_sample(sample: Sample) -> None:
+    for label, clusters in zip(sample.labels, sample.probability.shape, strict=False):
+        _check_labels(label, label.size, 0, clusters)
+
+
+def _check_fit(run: FitRun) -> None:
+    require(isinstance(run.settings, Settings), "it lacks the settings of the fit.")
+    parts = ((run.search, SearchRun), (run.run, ConditionalRun | GibbsRun | VariationalRun))
+    require(all(part is None or isinstance(part, kind) for part, kind in parts), "it is mixed up.")
+    if run.initial is not None:
+        _check_domains(run.relation, run.initial)
+        for q, size in zip(run.initial, run.relation.sizes, strict=True):
+            _check_array(q, np.float64, (size, q.shape[1]))
+
+
+CHECKS: dict[type, Callable[[Any], None]] = {
+    ConditionalRun: _check_conditional,
+    FitRun: _check_fit,
+    GibbsRun: _check_gibbs,
+    Partition: _check_partition,
+    Result: _check_result,
+    Sample: _check_sample,
+    State: _check_state,
+    VariationalRun: _check_variational,
+}

@@ -1,0 +1,807 @@
+"""Checkpoints: a fit that is stopped or killed ends with the bits of an unbroken one."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+import coblock
+from coblock import IRM, checkpoint, cli_resume, resume
+from coblock.checkpoint import Checkpoint, CheckpointError, Keeper, read, write_tensors
+from coblock.cli import app
+from coblock.files import WriteError
+from coblock.inference.conditional import ConditionalRun
+from coblock.inference.gibbs import GibbsRun
+from coblock.loading import Unfinished
+from coblock.model_file import digest
+from coblock.packing import pack, unpack
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+KINDS = ("bipartite", "directed", "undirected")
+POSIX = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
+
+
+class StoppedError(Exception):
+    """Raised by a callback in the middle of a fit."""
+
+
+def data(kind: str, size: int = 36, seed: int = 3) -> np.ndarray:
+    """Blocks with noise and unseen cells."""
+    rng = np.random.default_rng(seed)
+    row = rng.integers(0, 5, size)
+    column = rng.integers(0, 4, size) if kind == "bipartite" else row
+    X = (rng.random((size, size)) < rng.beta(0.4, 1.2, (5, 5))[row][:, column]).astype(float)
+    X[rng.random((size, size)) < 0.05] = np.nan
+    np.fill_diagonal(X, 0.0)
+    return np.triu(X, 1) + np.triu(X, 1).T if kind == "undirected" else X
+
+
+def bits(model: IRM) -> tuple:
+    """Everything that must be the same."""
+    trace = [{name: x for name, x in line.items() if name != "seconds"} for line in model.trace_]
+    arrays = (
+        *(model.row_labels_, model.column_labels_, model.row_membership_),
+        *(model.column_membership_, model.block_links_, model.block_cells_),
+        *(np.asarray(part) for part in (*model.concentration_, *model.block_prior_)),
+        *(sample.probability for sample in model._result.samples),
+        *(label for sample in model._result.samples for label in sample.labels),
+    )
+    numbers = (model.log_evidence_, model.stability_, model.converged_, model.n_iter_)
+    return trace, numbers, [(array.dtype, array.shape, array.tobytes()) for array in arrays]
+
+
+def stop_at(number: int):
+    """Return a callback that raises at the sweep of this number, counted over all starts."""
+    heard = []
+
+    def callback(sweep):
+        heard.append(sweep)
+        if len(heard) == number:
+            raise StoppedError
+
+    return callback
+
+
+def stopped(path: Path, X: np.ndarray, number: int, **parameters) -> Checkpoint:
+    """Stop a fit at a sweep and return what it has left."""
+    with pytest.raises(StoppedError):
+        IRM(checkpoint=path, callback=stop_at(number), random_state=1, **parameters).fit(X)
+    return read(path)
+
+
+def total_sweeps(X: np.ndarray, **parameters) -> tuple[IRM, int]:
+    heard = []
+    model = IRM(callback=heard.append, random_state=1, **parameters).fit(X)
+    return model, len(heard)
+
+
+def phase(found: Checkpoint) -> str:
+    """Say where a fit stands."""
+    run, search = found.run.run, found.run.search
+    if isinstance(run, GibbsRun):
+        return "gibbs, keeping" if run.samples else "gibbs"
+    if run is None:
+        return "climbing" if search.climbing else "loosening"
+    if isinstance(run, ConditionalRun):
+        return "conditional"
+    return "averaging" if run.averaged else "variational"
+
+
+# The same bits
+
+SETTINGS = {
+    "sequential": {"max_iter": 80},
+    "batches": {"batch_size": 8, "max_iter": 80},
+    "second order": {"inference": "acvb", "max_iter": 40},
+    "gibbs": {"inference": "gibbs", "max_iter": 16},
+    "three starts": {"n_init": 3, "max_iter": 30},
+    "vb": {"inference": "vb", "max_iter": 40},
+    "plain": {"init": "random", "refine": False, "batch_size": 7, "max_iter": 40},
+    "per block": {"prior": "per-block", "hyperparameters": "fixed-point", "max_iter": 40},
+}
+SEARCH = {"climbing", "loosening"}
+PHASES = {
+    "sequential": SEARCH | {"conditional"},
+    "batches": SEARCH | {"conditional"},
+    "second order": SEARCH | {"variational", "averaging"},
+    "plain": {"variational", "averaging"},
+    "gibbs": {"gibbs", "gibbs, keeping"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_stopped_fit_goes_on_to_the_same_bits(kind, name, tmp_path, monkeypatch):
+    X, parameters, path = data(kind, 28), {"relation": kind, **SETTINGS[name]}, tmp_path / "fit"
+    unbroken, total = total_sweeps(X, **parameters)
+    phases = phases_of(X, path, monkeypatch, **parameters)
+    assert len(phases) == total
+    assert set(phases) >= PHASES.get(name, set())
+    middles = {int(np.median(np.flatnonzero(np.array(phases) == each))) + 1 for each in phases}
+    for number in sorted({1, total} | middles):
+        found = stopped(path, X, number, **parameters)
+        done = sum(len(result.trace) for result in found.ended) + len(found.run.trace)
+        assert done == number, "the checkpoint is of the very sweep"
+        assert bits(resume(path)) == bits(unbroken)
+        assert not path.exists()
+
+
+def phases_of(X: np.ndarray, path: Path, monkeypatch, **parameters) -> list[str]:
+    """Return where a fit stands after each of its sweeps."""
+    phases = []
+
+    def look(keeper):
+        if keeper.checkpoint.run.trace:
+            phases.append(phase(keeper.checkpoint))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "look", look)
+        IRM(checkpoint=path, random_state=1, **parameters).fit(X)
+    return phases
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fit_can_be_stopped_at_every_single_sweep(kind, tmp_path):
+    X, path = data(kind, 24), tmp_path / "fit"
+    parameters = {"relation": kind, "batch_size": 6, "max_iter": 50}
+    unbroken, total = total_sweeps(X, **parameters)
+    stopped(path, X, 1, **parameters)
+    for _ in range(total - 1):
+        with pytest.raises(StoppedError):
+            resume(path, callback=stop_at(1))
+    assert bits(resume(path)) == bits(unbroken)
+
+
+def test_the_comparison_can_fail(tmp_path):
+    """Other random numbers, or one label changed, end with other bits."""
+    X, path = data("bipartite"), tmp_path / "fit"
+    unbroken, _ = total_sweeps(X)
+    found = stopped(path, X, 3)
+    found.run.rng.random()
+    assert bits_of(found, path) != bits(unbroken)
+    found = read(path)
+    found.run.search.partition.labels[0][0] ^= 1
+    assert bits_of(found, path) != bits(unbroken)
+
+
+def bits_of(found: Checkpoint, path: Path) -> tuple:
+    """Return the bits of a fit that was tampered with; the file stays as it was."""
+    model = IRM()
+    model._publish(found.result(path.with_name("other")))
+    return bits(model)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 2)])
+def test_threads_may_change_on_the_way(before, after, tmp_path):
+    rng = np.random.default_rng(0)
+    row, column = rng.integers(0, 6, 700), rng.integers(0, 5, 500)
+    X = (rng.random((700, 500)) < rng.beta(0.4, 1.2, (6, 5))[row][:, column]).astype(float)
+    parameters = {"max_iter": 30, "n_init": 2, "batch_size": 300}
+    unbroken, total = total_sweeps(X, **parameters)
+    path = tmp_path / "fit"
+    for number in (5, total - 3):
+        stopped(path, X, number, n_jobs=before, **parameters)
+        model = IRM(checkpoint=path, random_state=1, n_jobs=after, **parameters).fit(X)
+        assert bits(model) == bits(unbroken)
+
+
+@pytest.mark.parametrize("inference", ["acvb0", "gibbs"])
+def test_a_checkpoint_changes_nothing(inference, tmp_path):
+    X, parameters = data("directed"), {"relation": "directed", "inference": inference}
+    parameters |= {"max_iter": 30, "n_init": 2, "random_state": 4}
+    plain = IRM(**parameters).fit(X)
+    assert bits(IRM(checkpoint=tmp_path / "fit", **parameters).fit(X)) == bits(plain)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("start", ["labels", "model", "warm"])
+def test_a_given_start_is_kept(start, tmp_path):
+    X, path = data("bipartite"), tmp_path / "fit"
+    earlier = IRM(max_iter=4, tol=0, random_state=9).fit(X)
+    labels = (np.arange(36) % 3, np.arange(36) % 4)
+    given = {"labels": {"init": labels}, "model": {"init": earlier}, "warm": {"warm_start": True}}
+    parameters = {"n_init": 2, "max_iter": 30, "random_state": 1, **given[start]}
+
+    def model(**more):
+        made = IRM(**parameters, **more)
+        if start == "warm":
+            made._publish(earlier._result)
+        return made
+
+    unbroken = model().fit(X)
+    for number in (2, 33):
+        with pytest.raises(StoppedError):
+            model(checkpoint=path, callback=stop_at(number)).fit(X)
+        shutil.copy(path, tmp_path / "again")
+        assert bits(resume(path)) == bits(unbroken)
+        assert bits(model(checkpoint=tmp_path / "again").fit(X)) == bits(unbroken)
+    assert start == "warm" or bits(IRM(**parameters | {"init": "spectral"}).fit(X)) != bits(
+        unbroken
+    )
+
+
+def test_seconds_go_on_from_those_that_were_spent(tmp_path):
+    path = tmp_path / "fit"
+    stopped(path, data("bipartite"), 6)
+    spent = read(path).run.trace[-1].seconds
+    seconds = [line["seconds"] for line in resume(path).trace_]
+    assert seconds == sorted(seconds)
+    assert spent == seconds[5] < seconds[6]
+
+
+def test_names_and_parameters_are_in_the_file(tmp_path):
+    X, path = data("bipartite", 20), str(tmp_path / "fit")
+    names = [f"thing {j} <ä\n😀>" for j in range(20)]
+    frame = pd.DataFrame(X, columns=names, index=[f"buyer {i}" for i in range(20)])
+    given = {"max_clusters": (6, 7), "tol": 1e-4, "prior": "per-block", "random_state": 5}
+    with pytest.raises(StoppedError):
+        IRM(checkpoint=path, callback=stop_at(4), **given).fit(frame)
+    heard = []
+    model = resume(path, callback=heard.append, keep=True)
+    assert Path(path).exists()
+    assert model._result.relation.column_names == tuple(names)
+    assert list(model.feature_names_in_) == names
+    assert model.n_features_in_ == 20
+    assert model.predict(frame).shape == (20,)
+    assert {name: model.get_params()[name] for name in given} == given
+    assert [sweep.sweep for sweep in heard] == list(range(5, model.n_iter_ + 1))
+    model.save(tmp_path / "model")
+    assert coblock.load(tmp_path / "model").checkpoint is None
+
+
+def test_a_callback_that_says_stop_ends_the_fit_and_its_checkpoint(tmp_path):
+    path = tmp_path / "fit"
+    model = IRM(checkpoint=path, callback=lambda sweep: sweep.sweep == 3, random_state=0)
+    assert model.fit(data("bipartite")).n_iter_ == 3
+    assert not path.exists()
+
+
+# Other fits
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"tol": 1e-3}, "tol"),
+        ({"prior": "per-block"}, "prior"),
+        ({"random_state": 2}, "random_state"),
+        ({"init": (np.arange(36) % 2, np.arange(36) % 2)}, "init"),
+        ({"max_clusters": 3, "n_init": 2}, "max_clusters, n_init"),
+    ],
+)
+def test_the_checkpoint_of_another_fit_is_refused(change, what, tmp_path):
+    X, path = data("bipartite"), tmp_path / "fit"
+    stopped(path, X, 3)
+    contents = path.read_bytes()
+    with pytest.raises(CheckpointError, match=rf"another fit: it differs in {what}\. Name another"):
+        IRM(checkpoint=path, **{"random_state": 1} | change).fit(X)
+    assert path.read_bytes() == contents
+
+
+def test_the_checkpoint_of_other_data_is_refused(tmp_path):
+    X, path = data("bipartite"), tmp_path / "fit"
+    stopped(path, X, 3)
+    other = X.copy()
+    other[0, 0] = 1.0 - np.nan_to_num(other[0, 0])
+    named = pd.DataFrame(X, columns=[f"c{j}" for j in range(36)])
+    for changed in (other, X[:-1], named):
+        with pytest.raises(CheckpointError, match="another fit: it differs in data"):
+            IRM(checkpoint=path, random_state=1).fit(changed)
+    with pytest.raises(CheckpointError, match="another fit: it differs in data"):
+        IRM("directed", checkpoint=path, random_state=1).fit(X)
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
+def test_without_a_seed_the_one_of_the_checkpoint_is_taken(random_state, tmp_path):
+    X, path = data("bipartite"), tmp_path / "fit"
+    unbroken, _ = total_sweeps(X)
+    stopped(path, X, 5)
+    assert bits(IRM(checkpoint=path, random_state=random_state).fit(X)) == bits(unbroken)
+
+
+def test_a_checkpoint_must_be_a_path():
+    with pytest.raises(TypeError, match=r"checkpoint must be a path or None, but is 7 \(int\)"):
+        IRM(checkpoint=7).fit(data("bipartite"))
+
+
+def test_another_version_is_told_of(tmp_path, monkeypatch):
+    path = tmp_path / "fit"
+    stopped(path, data("bipartite"), 2)
+    monkeypatch.setattr(checkpoint, "version", lambda _: "9.9")
+    with pytest.warns(UserWarning, match=r"was written by coblock \S+, this is 9\.9"):
+        read(path)
+
+
+# Packing
+
+ARRAYS = st.builds(
+    lambda array, by_column: np.asfortranarray(array) if by_column else array,
+    arrays(
+        st.sampled_from([np.float64, np.int32]),
+        array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4),
+    ),
+    st.booleans(),
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False) | ARRAYS,
+    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=3).map(tuple),
+)
+
+
+def alike(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray):
+        layout = one.flags.c_contiguous == other.flags.c_contiguous or one.size == 0
+        return layout and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, list | tuple):
+        same = type(one) is type(other) and len(one) == len(other)
+        return same and all(map(alike, one, other))
+    return type(one) is type(other) and one == other
+
+
+@given(value=VALUES)
+def test_what_is_packed_comes_back(value):
+    """Through JSON: values, types, and the order of arrays in memory."""
+    tensors: dict[str, np.ndarray] = {}
+    packed = json.loads(json.dumps(pack(value, "x", tensors), allow_nan=True))
+    assert alike(unpack(packed, tensors, None), value)
+
+
+@given(value=st.lists(ARRAYS, min_size=1, max_size=5))
+def test_the_library_reads_what_we_write(value, tmp_path_factory):
+    tensors: dict[str, np.ndarray] = {}
+    pack(value, "x", tensors)
+    path = tmp_path_factory.mktemp("tensors") / "file"
+    write_tensors(path, tensors, {"said": "ä"})
+    found = load_file(path)
+    assert set(found) == set(tensors)
+    assert all(alike(found[name], tensors[name]) for name in tensors)
+    with safe_open(path, "numpy") as file:
+        assert file.metadata() == {"said": "ä"}
+
+
+# Files that are no checkpoints
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("contents") / "fit"
+    stopped(path, data("bipartite", 16), 40, max_iter=60, tol=0, inference="acvb")
+    return path.read_bytes()
+
+
+def test_damaged_files_are_refused(contents, tmp_path):
+    path = tmp_path / "fit"
+    rng = np.random.default_rng(0)
+    damaged = [b"", b"\0", contents[:-1], contents + b"\0", contents[: len(contents) // 2]]
+    for at in rng.integers(0, len(contents), 60):
+        flipped = bytearray(contents)
+        flipped[at] ^= 1 << int(rng.integers(8))
+        damaged.append(bytes(flipped))
+    for part in damaged:
+        path.write_bytes(part)
+        with pytest.raises(CheckpointError, match=r"fit cannot be used as a checkpoint: .*\.$"):
+            read(path)
+        with pytest.raises(CheckpointError):
+            IRM(checkpoint=path).fit(data("bipartite", 16))
+        assert path.read_bytes() == part
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "fit"
+    with pytest.raises(FileNotFoundError, match=r"no file .*fit\. Checkpoints are removed when"):
+        resume(path)
+    IRM(max_iter=3, tol=0).fit(data("bipartite")).save(path)
+    with pytest.raises(CheckpointError, match="it is a coblock-model file"):
+        resume(path)
+    save_file({"x": np.zeros(3)}, path)
+    with pytest.raises(CheckpointError, match="it was not written by coblock"):
+        resume(path)
+    with pytest.raises(CheckpointError, match="it is not a file"):
+        resume(tmp_path)
+
+
+def rewritten(contents: bytes, path: Path, change) -> None:
+    """Write a checkpoint with something changed and a digest that fits."""
+    path.write_bytes(contents)
+    tensors = load_file(path)
+    with safe_open(path, "numpy") as file:
+        header = json.loads(file.metadata()["coblock"])
+    change(header, tensors)
+    header["digest"] = digest(header, tensors)
+    save_file(tensors, path, {"coblock": json.dumps(header)})
+
+
+def test_rewriting_alone_does_no_harm(contents, tmp_path):
+    rewritten(contents, tmp_path / "fit", lambda _header, _tensors: None)
+    assert len(read(tmp_path / "fit").run.trace) == 40
+
+
+def _set(place: str, value):
+    """Return a change of an entry of the header, named by its way."""
+    *way, last = place.split("/")
+
+    def change(header, _tensors):
+        for step in way:
+            header = header[int(step) if step.isdigit() else step]
+        header[int(last) if last.isdigit() else last] = value
+
+    return change
+
+
+def _tensor(ending: str, change):
+    def change_one(_header, tensors):
+        name = next(name for name in sorted(tensors) if name.endswith(ending))
+        tensors[name] = change(tensors[name].copy())
+
+    return change_one
+
+
+def _at(value):
+    def put(array):
+        array.flat[0] = value
+        return array
+
+    return put
+
+
+RUN = "run/fields/run/fields"
+WRONG = {
+    "version": (_set("version", 2), "has format 2, but this coblock knows 1 only"),
+    "format": (_set("format", "other"), "it is a other file"),
+    "entry": (_set("seed", "x"), "its header lacks seed"),
+    "shape": (_set("shape", [0, 16]), "impossible kind or shape"),
+    "kind": (_set("kind", "tripartite"), "impossible kind or shape"),
+    "class": (_set("run/is", "Popen"), "holds a 'Popen', which is nothing that a fit has"),
+    "field": (_set(f"{RUN}/more", 1), "its VariationalRun has other fields"),
+    "type": (_set(f"{RUN}/number", "many"), "its number is of the wrong type"),
+    "missing": (_set(f"{RUN}/state", None), "its parts do not fit together"),
+    "no run": (_set("run", {"is": "tuple", "parts": []}), "it has other starts than it should"),
+    "starts": (_set("run/fields/settings/fields/n_init", 0), "it has other starts"),
+    "rng": (_set("rng", {"bit_generator": "MT19937"}), "its parts do not fit together"),
+    "parameter": (_set("parameters/tol", {}), "parameter 'tol' is neither a number nor a text"),
+    "labels": (_tensor("search.partition.labels.0", _at(99)), "labels of clusters that do not"),
+    "negative": (_tensor("search.best.labels.1", _at(-1)), "labels of clusters that do not"),
+    "sure": (_tensor("state.sure.0", _at(-2)), "labels of clusters that do not exist"),
+    "memberships": (_tensor("state.q.0", _at(np.nan)), "memberships are not probabilities"),
+    "rows": (_tensor("state.q.0", lambda q: q[1:]), "does not have the type and the shape"),
+    "table": (
+        _tensor("state.n", lambda n: n[:, :-1].copy()),
+        "does not have the type and the shape",
+    ),
+    "not finite": (_tensor("state.N", _at(np.inf)), "entries that are not numbers"),
+    "visits": (_tensor("visits.due.0", lambda due: due[:-1]), "does not have the type and the"),
+    "link": (_tensor("link", _at(10**6)), "lead outside of the relation"),
+    "tensor": (lambda _, tensors: tensors.pop("run.trace"), "its parts do not fit together"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_inconsistent_files_are_refused(name, contents, tmp_path):
+    change, sentence = WRONG[name]
+    rewritten(contents, tmp_path / "fit", change)
+    with pytest.raises(CheckpointError, match=sentence):
+        read(tmp_path / "fit")
+
+
+def test_unknown_parameters_are_refused(contents, tmp_path):
+    rewritten(contents, tmp_path / "fit", _set("parameters/magic", 1))
+    with pytest.raises(CheckpointError, match=r"1 parameters that this version .* 'magic'"):
+        resume(tmp_path / "fit")
+
+
+# When it is written
+
+
+class Clock:
+    """A time that goes on when it is told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class CountingKeeper(Keeper):
+    """A keeper with such a clock, whose writes are counted instead of done."""
+
+    writes = 0
+    duration = 0.0
+
+
+@pytest.fixture
+def keeper(tmp_path, monkeypatch):
+    found = stopped(tmp_path / "fit", data("bipartite"), 3)
+    made = CountingKeeper(found, tmp_path / "fit", Clock())
+
+    def write(_self, _path, _tensors):
+        made.writes += 1
+        made.clock.now += made.duration
+
+    monkeypatch.setattr(Checkpoint, "write", write)
+    made.save()
+    return made
+
+
+def test_it_is_written_every_minute(keeper):
+    for second in range(1, 181):
+        keeper.clock.now += 1.0
+        keeper.look()
+        assert keeper.writes == 1 + second // 60
+
+
+def test_it_is_written_after_each_round_of_moves_but_not_more_than_once_a_second(keeper):
+    for tenth in range(1, 51):
+        keeper.clock.now += 0.1 + 1e-9
+        keeper.checkpoint.run.search.rounds += 1
+        keeper.look()
+        assert keeper.writes == 1 + tenth // 10
+
+
+def test_a_dear_checkpoint_is_written_less_often(keeper):
+    keeper.duration = 0.5
+    keeper.save()
+    writes = keeper.writes
+    for _ in range(100):
+        keeper.clock.now += 1.0
+        keeper.checkpoint.run.search.rounds += 1
+        keeper.look()
+    spent = (keeper.writes - writes) * keeper.duration
+    assert 0 < spent <= 0.05 * 100
+
+
+def test_without_moves_or_a_minute_nothing_is_written(keeper):
+    keeper.clock.now += 59.0
+    keeper.look()
+    assert keeper.writes == 1
+
+
+def test_a_small_fit_is_written_once(tmp_path, monkeypatch):
+    written, write = [], Checkpoint.write
+    monkeypatch.setattr(checkpoint, "ROUNDS_APART", 1e9)
+
+    def counted(self, path, tensors):
+        written.append(len(self.run.trace))
+        write(self, path, tensors)
+
+    monkeypatch.setattr(Checkpoint, "write", counted)
+    IRM(checkpoint=tmp_path / "fit", random_state=0, n_init=2).fit(data("bipartite"))
+    assert written == [0]
+
+
+def test_a_place_that_cannot_be_written_to_is_told_at_once(tmp_path):
+    heard = []
+    model = IRM(checkpoint=tmp_path / "no folder" / "fit", callback=heard.append)
+    with pytest.raises(WriteError, match="its folder does not exist"):
+        model.fit(data("bipartite"))
+    assert heard == []
+
+
+def test_a_disk_that_fills_up_later_does_not_end_the_fit(tmp_path, monkeypatch):
+    X, path = data("bipartite"), tmp_path / "fit"
+    unbroken, _ = total_sweeps(X)
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    write = Checkpoint.write
+
+    def full(self, path, tensors):
+        if len(self.run.trace) > 3:
+            msg = f"{path} cannot be written: the disk is full."
+            raise WriteError(msg)
+        write(self, path, tensors)
+
+    monkeypatch.setattr(Checkpoint, "write", full)
+    with pytest.warns(RuntimeWarning, match=r"the disk is full\. The fit goes on; the checkpoint"):
+        model = IRM(checkpoint=path, random_state=1).fit(X)
+    assert bits(model) == bits(unbroken)
+    with pytest.warns(RuntimeWarning, match="the disk is full"), pytest.raises(StoppedError):
+        IRM(checkpoint=path, random_state=1, callback=stop_at(9)).fit(X)
+    assert len(read(path).run.trace) == 3
+
+
+def test_what_a_killed_process_has_left_half_written_is_removed(tmp_path):
+    path, other = tmp_path / "fit", tmp_path / "another"
+    for target in (path, other):
+        leftover = []
+
+        def look(temporary, seen=leftover):
+            seen.append(temporary)
+
+        coblock.files.write_whole(target, look)
+        leftover[0].write_bytes(b"half")
+        target.unlink()
+    IRM(checkpoint=path, max_iter=3).fit(data("bipartite"))
+    assert [left.read_bytes() for left in tmp_path.iterdir()] == [b"half"]  # not ours
+
+
+# Ctrl-C
+
+
+def interrupted_at(number: int, times: int = 1):
+    def callback(sweep):
+        if sweep.sweep == number:
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    return callback
+
+
+@POSIX
+def test_control_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, capfd):
+    X, out = data("undirected"), tmp_path / "my result"
+    path = cli_resume.checkpoint_of(out)
+    handler, callback = signal.getsignal(signal.SIGINT), interrupted_at(7)
+    unbroken, _ = total_sweeps(X, relation="undirected")
+    model = IRM("undirected", checkpoint=path, random_state=1, callback=callback)
+    with pytest.raises(typer.Exit) as ended, cli_resume.keeping(model):
+        model.fit(X)
+    assert ended.value.exit_code == 130
+    told = capfd.readouterr().err
+    assert "Stopping after this sweep" in told
+    assert f"To go on:  coblock resume '{path}'" in told
+    assert (signal.getsignal(signal.SIGINT), model.callback) == (handler, callback)
+    assert len(read(path).run.trace) == 7
+    ran = CliRunner().invoke(app, ["resume", str(path)])
+    assert ran.exit_code == 0, ran.output
+    assert bits(coblock.load(out / "model.safetensors")) == bits(unbroken)
+    names = {"model.safetensors", "report.html"}
+    names |= {f"{what}.csv" for what in ("rows", "columns", "blocks", "trace")}
+    assert {file.name for file in out.iterdir()} == names
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@POSIX
+def test_control_c_twice_stops_at_once(tmp_path, capfd):
+    path = tmp_path / "fit"
+    model = IRM(checkpoint=path, random_state=1, callback=interrupted_at(5, times=2))
+    with pytest.raises(typer.Exit), cli_resume.keeping(model):
+        model.fit(data("bipartite"))
+    assert "To go on:  coblock resume" in capfd.readouterr().err
+    assert path.exists()
+
+
+def test_resume_ends_with_the_right_codes(tmp_path):
+    missing = CliRunner().invoke(app, ["resume", str(tmp_path / "none")])
+    assert missing.exit_code == 2
+    assert "There is no file" in missing.output
+    (tmp_path / "text").write_text("hello", encoding="utf-8")
+    foreign = CliRunner().invoke(app, ["resume", str(tmp_path / "text")])
+    assert foreign.exit_code == 2
+    assert "cannot be used as a checkpoint" in foreign.output.replace("\n", " ")
+    stopped(tmp_path / "fit.checkpoint", data("bipartite"), 3, max_iter=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ran = CliRunner().invoke(
+            app, ["resume", str(tmp_path / "fit.checkpoint"), "--out", str(tmp_path / "there")]
+        )
+    assert ran.exit_code == 1
+    assert (tmp_path / "there" / "model.safetensors").exists()
+
+
+def test_resume_has_help_with_an_example():
+    shown = CliRunner().invoke(app, ["resume", "--help"])
+    assert shown.exit_code == 0
+    assert "coblock resume result.checkpoint" in shown.output
+
+
+# Real processes
+
+KILLS = 25
+LONG = {"random_state": 1, "tol": 0, "max_iter": 250, "n_init": 3, "batch_size": 8}
+SERVER = """
+import os, sys, warnings
+import numpy as np
+import coblock.checkpoint
+from coblock import IRM
+
+warnings.simplefilter("ignore")
+coblock.checkpoint.EVERY = 0.0  # after every sweep: most kills come while a file is written
+data, path, model = sys.argv[1:4]
+X, parameters = np.load(data), eval(sys.argv[4])
+IRM(**parameters | {"max_iter": 40, "n_init": 1}).fit(X)  # kernels are loaded once
+print("ready", flush=True)
+while sys.stdin.readline():
+    child = os.fork()
+    if child == 0:
+        IRM(checkpoint=path, **parameters).fit(X).save(model)
+        os._exit(0)
+    print(child, flush=True)
+    sys.stdin.readline()  # until it is waited for, the number stays the child's
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(coblock.__file__).parent.parent)}
+
+
+def still_usable(path: Path, done: int) -> int:
+    """Return how many sweeps a killed process has left; never fewer than there were."""
+    if not path.exists():
+        assert done == 0
+        return 0
+    found = read(path)
+    left = sum(len(result.trace) for result in found.ended) + len(found.run.trace)
+    assert left >= done
+    return left
+
+
+@POSIX
+def test_processes_that_are_killed_at_random_moments_end_with_the_same_bits(tmp_path, seed):
+    """A server forks the processes, so that they start at once."""
+    X, path, rng = data("bipartite"), tmp_path / "fit", np.random.default_rng(seed)
+    np.save(tmp_path / "data.npy", X)
+    unbroken = IRM(**LONG).fit(X)
+    arguments = [str(tmp_path / "data.npy"), str(path), str(tmp_path / "model"), repr(LONG)]
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as server:
+        assert server.stdout.readline() == "ready\n"
+
+        def ask() -> int:
+            server.stdin.write("\n")
+            server.stdin.flush()
+            return int(server.stdout.readline())
+
+        def end() -> int:
+            """Return how the process ended; a fit that did must have found the same bits."""
+            status = ask()
+            if status == 0:
+                assert bits(coblock.load(tmp_path / "model")) == bits(unbroken)
+                assert {file.name for file in tmp_path.iterdir()} == {"data.npy", "model"}
+            return status
+
+        kills, done, progress, longest = 0, 0, 0, 0.2
+        while kills < KILLS or progress < 5:
+            child = ask()
+            time.sleep(float(rng.uniform(0.0, longest)))
+            os.kill(child, signal.SIGKILL)
+            if end() != signal.SIGKILL:  # a fast machine: another fit begins
+                done = 0
+                continue
+            kills += 1
+            left = still_usable(path, done)
+            progress, longest = progress + (left > done), longest * (1.0 if left > done else 1.3)
+            done = left
+        ask()
+        assert end() == 0
+        server.stdin.close()
+
+
+@POSIX
+def test_a_command_that_is_interrupted_can_be_resumed(tmp_path):
+    X, path = data("directed"), tmp_path / "fit.checkpoint"
+    parameters = {"relation": "directed", "tol": 0, "max_iter": 3000}
+    stopped(path, X, 2, **parameters)
+    written = path.stat().st_mtime_ns
+    command = [sys.executable, "-m", "coblock.cli", "resume", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as running:
+        while path.stat().st_mtime_ns == written:  # written anew when the fit goes on
+            assert running.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        told = running.stderr.read()
+    assert running.returncode == 130, told
+    assert f"To go on:  coblock resume {path}" in told
+    assert 2 < len(Unfinished.read(path).under_way.run.trace) < 3000
+    assert bits(resume(path)) == bits(IRM(random_state=1, **parameters).fit(X))

@@ -1,0 +1,87 @@
+"""Folders get all files of a result, or none."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import coblock.files
+from coblock.files import WriteError, check_writable, write_folder, write_whole
+
+
+def two(place: Path) -> None:
+    write_whole(place / "a", b"new a")
+    write_whole(place / "b", b"new b")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("below", ["o", "o/p/q"])
+def test_a_new_folder(tmp_path, below):
+    write_folder(tmp_path / below, two)
+    assert contents(tmp_path / below) == {"a": b"new a", "b": b"new b"}
+    assert len(contents(tmp_path)) == 2
+
+
+def test_an_old_folder_keeps_what_is_not_replaced(tmp_path):
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "c").write_bytes(b"mine")
+    write_folder(tmp_path, two)
+    assert contents(tmp_path) == {"a": b"new a", "b": b"new b", "c": b"mine"}
+
+
+def test_a_link_to_a_folder_is_followed(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    write_folder(tmp_path / "link", two)
+    assert (tmp_path / "link").is_symlink()
+    assert set(contents(tmp_path / "real")) == {"a", "b"}
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("error", [OSError(28, "full"), RuntimeError("bug"), KeyboardInterrupt()])
+def test_a_failure_leaves_no_file(tmp_path, exists, error):
+    if exists:
+        (tmp_path / "o").mkdir()
+        (tmp_path / "o" / "a").write_bytes(b"old")
+    before = contents(tmp_path)
+
+    def fail(place: Path) -> None:
+        two(place)
+        raise error
+
+    with pytest.raises(WriteError if isinstance(error, OSError) else type(error)):
+        write_folder(tmp_path / "o", fail)
+    assert contents(tmp_path) == before
+    assert (tmp_path / "o").exists() is exists
+
+
+def test_the_message_names_the_file_where_it_would_have_been(tmp_path, monkeypatch):
+    def full(_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(coblock.files, "_sync", full)
+    with pytest.raises(WriteError) as refusal:
+        write_folder(tmp_path / "o", two)
+    assert str(refusal.value).startswith(f"{tmp_path / 'o' / 'a'} cannot be written: the disk is")
+
+
+def test_a_folder_in_the_way_moves_nothing(tmp_path):
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "b").mkdir()
+    with pytest.raises(WriteError, match=r"b cannot be written: it is a folder"):
+        write_folder(tmp_path, two)
+    assert contents(tmp_path) == {"a": b"old"}
+
+
+def test_places_are_tried_before_the_work(tmp_path):
+    check_writable(tmp_path)
+    check_writable(tmp_path / "new" / "folder")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_bytes(b"")
+    for place in ("file", "file/below"):
+        with pytest.raises(WriteError, match="is a file"):
+            check_writable(tmp_path / place)

@@ -1,0 +1,99 @@
+"""The picture in the terminal shows the relation, with colours and without."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from coblock.mosaic import CAPTIONS, GAP, HIGHEST, UPPER_HALF, WIDEST, Mosaic
+from coblock.relation import Relation
+from coblock.report.palette import LIGHT, UNSEEN
+
+LABELS = [np.arange(40) % 2, np.arange(60) % 2]
+
+
+def checkerboard() -> np.ndarray:
+    """Two by two blocks once sorted, an even grey before."""
+    return (LABELS[0][:, None] == LABELS[1][None, :]).astype(float)
+
+
+def shown(X, labels, **options) -> list[str]:
+    page = io.StringIO()
+    console = Console(file=page, **({"width": 80} | options))
+    console.print(Mosaic(Relation.build(X), labels))
+    return page.getvalue().splitlines()
+
+
+def test_sorting_shows_the_blocks():
+    blank, captions, *lines = shown(checkerboard(), LABELS)
+    assert blank == ""
+    assert captions.split("   ")[0] == CAPTIONS[0]
+    assert captions.endswith(CAPTIONS[1])
+    assert len(lines) == HIGHEST
+    after = [line[WIDEST + GAP :] for line in lines]
+    half = WIDEST // 2
+    assert after[0] == "█" * half + " " * half
+    assert after[-1] == " " * half + "█" * half
+    before = {line[:WIDEST] for line in lines}
+    assert all(set(line) <= set("░▒▓█") for line in before)
+
+
+def test_unsorted_labels_show_no_blocks():
+    """The picture follows the labels, not the truth."""
+    lines = shown(checkerboard(), [np.zeros(40, int), np.zeros(60, int)])[2:]
+    assert all(line[:WIDEST] == line[WIDEST + GAP :] for line in lines)
+
+
+def colours(line: str) -> list[tuple[int, ...]]:
+    found = re.findall(r"38;2;(\d+);(\d+);(\d+);48;2;(\d+);(\d+);(\d+)m" + UPPER_HALF, line)
+    return [tuple(map(int, numbers)) for numbers in found]
+
+
+def test_colours_show_two_pixels_in_a_character():
+    options = {"force_terminal": True, "color_system": "truecolor"}
+    lines = shown(checkerboard(), LABELS, **options)[2:]
+    assert len(lines) == HIGHEST
+    after = colours(lines[0])[-WIDEST:]
+    assert after[0] == LIGHT[-1] * 2
+    assert after[-1] == LIGHT[0] * 2
+    middle = colours(lines[HIGHEST // 2])[-WIDEST:]
+    assert middle[0] == LIGHT[-1] + LIGHT[0]  # the border runs through the character
+
+
+def test_unseen_pixels_have_a_colour_of_their_own():
+    X = checkerboard()
+    X[:20] = np.nan
+    lines = shown(X, LABELS, force_terminal=True, color_system="truecolor")[2:]
+    assert colours(lines[0])[0] == UNSEEN * 2
+    assert UNSEEN * 2 not in colours(lines[-1])
+
+
+@pytest.mark.parametrize("width", [1, 10, 40, 80, 300])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (33, 7), (5, 200)])
+@pytest.mark.parametrize("coloured", [True, False])
+def test_it_fits_on_the_screen(width, shape, coloured):
+    options = {"force_terminal": True, "color_system": "truecolor"} if coloured else {}
+    labels = [np.zeros(size, int) for size in shape]
+    lines = shown(np.ones(shape), labels, width=width, **options)
+    bare = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    assert max(map(len, bare)) <= max(width, 2 + GAP)
+    assert 2 < len(bare) <= HIGHEST + 3
+
+
+def test_relations_with_one_set_of_objects_have_one_array_of_labels():
+    X = np.kron(np.eye(2), np.ones((20, 20)))[:, ::-1]
+    page = io.StringIO()
+    relation = Relation.build(X, kind="directed")
+    Console(file=page, width=80).print(Mosaic(relation, [np.repeat([0, 1], 20)]))
+    lines = page.getvalue().splitlines()[2:]
+    assert all(line[:WIDEST] == line[WIDEST + GAP :] for line in lines)
+
+
+def test_plain_characters_where_there_are_no_others():
+    page = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Console(file=page, width=80).print(Mosaic(Relation.build(checkerboard()), LABELS))
+    page.flush()
+    text = page.buffer.getvalue().decode("ascii")
+    assert "#" in text

@@ -1,0 +1,100 @@
+"""What is told during a fit, and how long it will still take."""
+
+import io
+import re
+import threading
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from coblock.cli.bar import bar
+from coblock.inference.report import Sweep
+from coblock.progress import Forecast, sweep_line, tell_and
+
+
+def sweep(number: int, change: float, each: float = 0.5) -> Sweep:
+    return Sweep(number, change, -1.0, -1234.5, 4, 3, each * number)
+
+
+@pytest.mark.parametrize(("power", "end"), [(1.0, 1000), (2.0, 100), (0.5, 40_000)])
+def test_a_power_law_is_followed_to_its_end(power, end):
+    forecast = Forecast(tol=end**-power, max_iter=10**6)
+    for s in range(1, 31):
+        left = forecast.seconds_left(sweep(s, s**-power))
+    assert left == pytest.approx(0.5 * (end - 30), rel=1e-6)
+
+
+def test_the_end_is_no_later_than_the_last_sweep():
+    forecast = Forecast(tol=1e-12, max_iter=40)
+    lefts = [forecast.seconds_left(sweep(s, 1.0 / s)) for s in range(1, 41)]
+    assert lefts[0] is None
+    assert lefts[29] == pytest.approx(5.0)
+    assert lefts[-1] == 0.0
+
+
+def test_without_a_fall_nothing_is_promised():
+    forecast = Forecast(tol=1e-5, max_iter=100)
+    assert [forecast.seconds_left(sweep(s, 0.1)) for s in range(1, 20)] == [None] * 19
+
+
+def test_fits_of_a_fixed_number_of_sweeps_are_foreseen():
+    forecast = Forecast(tol=0.0, max_iter=100)
+    forecast.seconds_left(sweep(1, 0.3))
+    assert forecast.seconds_left(sweep(2, 0.3)) == pytest.approx(49.0)
+
+
+@pytest.mark.parametrize("change", [0.0, 1e-6, 1e-5])
+def test_below_tol_the_end_is_now(change):
+    forecast = Forecast(tol=1e-5, max_iter=100)
+    forecast.seconds_left(sweep(1, change))
+    assert forecast.seconds_left(sweep(2, change)) == 0.0
+
+
+def test_another_start_begins_anew():
+    forecast = Forecast(tol=1e-4, max_iter=100)
+    for s in range(1, 9):
+        forecast.seconds_left(sweep(s, 1.0 / s))
+    assert forecast.seconds_left(sweep(1, 0.7)) is None
+
+
+def test_a_line_per_sweep_goes_to_standard_error(capsys):
+    seen = []
+    assert tell_and(seen.append)(sweep(3, 0.25)) is None
+    assert tell_and(lambda _: True)(sweep(4, 0.25)) is True
+    assert tell_and(None)(sweep(5, 0.25)) is None
+    assert seen == [sweep(3, 0.25)]
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0] == sweep_line(sweep(3, 0.25))
+    assert "sweep 3: change 2.50e-01, bound -1,234.5, 4 x 3 clusters, 1.5 s" in err
+
+
+def test_the_bar_stays_on_one_line():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=60)
+    model = SimpleNamespace(tol=0.0, max_iter=2000, inference="acvb0")
+    with bar(console, model, 1) as move:
+        move(Sweep(999, 1.2e-5, 0.0, -12_345_678.0, 120, 340, 5000.0))
+        move(Sweep(1000, 1.2e-5, 0.0, -12_345_678.0, 120, 340, 5004.5))
+    assert "1:15:00 left, sweep 1000, change 1e-05," in screen.getvalue()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert len([line for line in lines if "sweep" in line]) == 1
+
+
+def test_the_bar_counts_the_starts_of_several_threads():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=110)
+    model = SimpleNamespace(tol=1e-5, max_iter=50, inference="acvb0")
+    with bar(console, model, 3) as move:
+        threads = [
+            threading.Thread(target=lambda: [move(sweep(s, 1.0 / s)) for s in range(1, 30)])
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert "start 3 of 3" in screen.getvalue()
+    assert "start 4" not in screen.getvalue()
