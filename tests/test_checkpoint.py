@@ -117,7 +117,7 @@ SETTINGS = {
 }
 SEARCH = {"climbing", "loosening"}
 PHASES = {
-    "sequential": SEARCH | {"variational", "averaging"},
+    "sequential": SEARCH | {"conditional"},
     "batches": SEARCH | {"conditional"},
     "second order": SEARCH | {"variational", "averaging"},
     "plain": {"variational", "averaging"},

@@ -46,10 +46,10 @@ class IRM(BiclusterMixin, BaseEstimator):
         Where to start: singular vectors of the links, random soft memberships (the paper's),
         labels of all objects (for two domains a pair of arrays), or an earlier model.
     refine : bool, default=True
-        Search for the partition of the largest evidence by merges, splits and sweeps before the
-        method's own sweeps; where ``acvb0`` or ``cvb0`` would make those in batches, memberships
-        given the partition found take their place. False gives the paper's plain methods. Gibbs
-        is left a sampler.
+        Search for the partition of the largest evidence by merges, splits and sweeps. Memberships
+        then say how sure each object is of its cluster given all others (``acvb0``, ``cvb0``), or
+        the method's own sweeps follow (``acvb``, ``cvb``, ``vb``, ``prior="per-block"``). False
+        gives the paper's plain methods. Gibbs is left a sampler.
     prior : {"shared", "per-block"}, default="shared"
         One Beta prior for the link probabilities of all blocks, or the paper's, one for each.
     variance : {"exact", "paper"}, default="exact"

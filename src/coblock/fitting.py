@@ -172,13 +172,8 @@ class FitRun:
             self.search = SearchRun(partition, self.rng, self._most_clusters(), self.schedule)
 
     def _after(self, found: Partition) -> ConditionalRun | VariationalRun:
-        """Return what follows the search: the method's sweeps, or memberships given its partition.
-
-        The latter where soft sweeps of order zero would be made in batches: from there they
-        drift, slowly, to less evidence.
-        """
-        zeroth_order = self.settings.inference.endswith("0") and self.settings.shared_prior
-        if zeroth_order and not self.schedule.is_sequential(self.relation.sizes):
+        """Return what follows the search: memberships given its partition, or the method."""
+        if self.settings.inference.endswith("0") and self.settings.shared_prior:
             return ConditionalRun(found, self.schedule)
         run = self._variational(memberships_of(found.labels, 1.0), self._priors_of(found))
         run.warm = True
