@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 import coblock
-from coblock import IRM, checkpoint, cli_resume, resume
+from coblock import IRM, checkpoint, interruption, resume
 from coblock.checkpoint import Checkpoint, CheckpointError, Keeper, read, write_tensors
 from coblock.cli import app
 from coblock.files import WriteError
@@ -644,11 +644,11 @@ def interrupted_at(number: int, times: int = 1):
 @POSIX
 def test_control_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, capfd):
     X, out = data("undirected"), tmp_path / "my result"
-    path = cli_resume.checkpoint_of(out)
+    path = interruption.checkpoint_of(out)
     handler, callback = signal.getsignal(signal.SIGINT), interrupted_at(7)
     unbroken, _ = total_sweeps(X, relation="undirected")
     model = IRM("undirected", checkpoint=path, random_state=1, callback=callback)
-    with pytest.raises(typer.Exit) as ended, cli_resume.keeping(model):
+    with pytest.raises(typer.Exit) as ended, interruption.keeping(model):
         model.fit(X)
     assert ended.value.exit_code == 130
     told = capfd.readouterr().err
@@ -669,7 +669,7 @@ def test_control_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, capfd):
 def test_control_c_twice_stops_at_once(tmp_path, capfd):
     path = tmp_path / "fit"
     model = IRM(checkpoint=path, random_state=1, callback=interrupted_at(5, times=2))
-    with pytest.raises(typer.Exit), cli_resume.keeping(model):
+    with pytest.raises(typer.Exit), interruption.keeping(model):
         model.fit(data("bipartite"))
     assert "To go on:  coblock resume" in capfd.readouterr().err
     assert path.exists()
@@ -691,6 +691,14 @@ def test_resume_ends_with_the_right_codes(tmp_path):
         )
     assert ran.exit_code == 1
     assert (tmp_path / "there" / "model.safetensors").exists()
+
+
+def test_resume_tells_programs_what_it_found(tmp_path):
+    stopped(tmp_path / "fit.checkpoint", data("bipartite"), 3)
+    ran = CliRunner().invoke(app, ["resume", str(tmp_path / "fit.checkpoint"), "--json", "--quiet"])
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["converged"]
+    assert ran.stderr == ""
 
 
 def test_resume_has_help_with_an_example():

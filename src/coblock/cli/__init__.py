@@ -9,10 +9,9 @@ import typer
 
 from coblock.cli.data_commands import evaluate, generate
 from coblock.cli.failures import guarded
-from coblock.cli.fit_commands import demo, fit
+from coblock.cli.fit_commands import demo, fit, resume
 from coblock.cli.model_commands import export, predict, recommend, report
 from coblock.cli.options import spread
-from coblock.cli_resume import resume
 
 app = typer.Typer(
     no_args_is_help=True,

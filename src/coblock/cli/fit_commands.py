@@ -1,5 +1,6 @@
-"""Commands that fit: ``fit`` and ``demo``."""
+"""Commands that fit: ``fit``, ``resume`` and ``demo``."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from coblock.cli.results import (
     write_results,
 )
 from coblock.cli.talk import Talk
-from coblock.cli_resume import checkpoint_of, keeping
+from coblock.interruption import checkpoint_of, folder_of, keeping
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,19 +59,48 @@ def fit(
     """
     model = fitting.estimator()
     check_folder(out, force=force)
+    told: dict[str, object] = {}
     if scheduler is None:
         reading = layout.read(edges, fitting.relation)
         tell_reading(reading, talk)
+        told = {"edges": reading.edges, "duplicates": reading.duplicates}
+        told["notes"] = list(reading.notes)
         model.set_params(checkpoint=checkpoint_of(out))
         with talk.watching(model), keeping(model):
             model._fit(reading.relation)
     else:
-        reading = None
         with talk.watching(model):
             fit_remotely(model, edges, scheduler, layout, checkpoint_of(out))
     write_results(model, out, title=title or edges.name, formulas=formulas)
     checkpoint_of(out).unlink(missing_ok=True)
-    conclude(model, reading, out, talk)
+    conclude(model, out, talk, told)
+
+
+def resume(
+    checkpoint: Annotated[Path, typer.Argument(help="What the interrupted fit has left.")],
+    talk: Talk,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for the result; by default that of the fit."),
+    ] = None,
+    formulas: Formulas = False,
+) -> None:
+    """Go on with a fit that was interrupted; the result is that of an unbroken fit, to the bit.
+
+    The data and all settings are in the checkpoint. It is removed when the result is written.
+
+    Example:  coblock resume result.checkpoint
+    """
+    from coblock.loading import Unfinished
+
+    unfinished = Unfinished.read(checkpoint)
+    model, folder = unfinished.model, out or folder_of(checkpoint)
+    check_folder(folder, force=True)
+    with talk.watching(model), keeping(model):
+        unfinished.fit()
+    write_results(model, folder, title=folder.name, formulas=formulas)
+    checkpoint.unlink(missing_ok=True)
+    conclude(model, folder, talk, {})
 
 
 def demo(
@@ -122,24 +152,14 @@ def tell_reading(reading: "Reading", talk: Talk) -> None:
         )
 
 
-def conclude(model: "IRM", reading: "Reading | None", out: Path, talk: Talk) -> None:
-    """Tell what was found and where it is; end with the right code.
-
-    There is no ``reading`` where the workers of a cluster have read the edges.
-    """
+def conclude(model: "IRM", out: Path, talk: Talk, told: Mapping[str, object]) -> None:
+    """Tell what was found and where it is, and what reading has told; end with the right code."""
 
     def page() -> "RenderableType":
         from coblock.terminal import result_page
 
         return result_page(model, out / REPORT)
 
-    told: dict[str, object] = {}
-    if reading is not None:
-        told = {
-            "edges": reading.edges,
-            "duplicates": reading.duplicates,
-            "notes": list(reading.notes),
-        }
-    talk.conclude(page, describe(model) | told | {"files": paths_in(out)})
+    talk.conclude(page, {**describe(model), **told, "files": paths_in(out)})
     if not has_converged(model):
         raise typer.Exit(NOT_CONVERGED)

@@ -1,11 +1,11 @@
-"""The command ``resume``, and what Ctrl-C does to a fit that has a checkpoint."""
+"""What Ctrl-C does to a fit that has a checkpoint, and where that is."""
 
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,40 +15,9 @@ if TYPE_CHECKING:
     from coblock.estimator import IRM
     from coblock.inference.report import Sweep
 
-NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+INTERRUPTED = 130
 SUFFIX = ".checkpoint"
 STANDARD_ERROR = 2
-
-
-def resume(
-    checkpoint: Annotated[Path, typer.Argument(help="What the interrupted fit has left.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder for the result; by default that of the fit."),
-    ] = None,
-) -> None:
-    """Go on with a fit that was interrupted; the result is that of an unbroken fit, to the bit.
-
-    The data and all settings are in the checkpoint. It is removed when the result is written.
-
-    Example:  coblock resume result.checkpoint
-    """
-    from coblock.loading import Unfinished
-
-    try:
-        unfinished = Unfinished.read(checkpoint)
-        model, folder = unfinished.model, out or folder_of(checkpoint)
-        folder.mkdir(parents=True, exist_ok=True)
-        with keeping(model):
-            unfinished.fit()
-        _write(model, folder)
-    except (ValueError, OSError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(BAD_INPUT) from error
-    checkpoint.unlink(missing_ok=True)
-    typer.echo(f"The result is in {folder}.")
-    if not (model.converged_ or model.inference == "gibbs" or model.tol == 0.0):
-        raise typer.Exit(NOT_CONVERGED)
 
 
 def checkpoint_of(folder: Path) -> Path:
@@ -123,15 +92,3 @@ def _way_on(checkpoint: Path) -> str:
     if not checkpoint.exists():
         return "Interrupted before there was a checkpoint."
     return f"Interrupted. To go on:  coblock resume {quote(str(checkpoint))}"
-
-
-def _write(model: "IRM", folder: Path) -> None:
-    """Write model, tables and report."""
-    from coblock.export import write_tables
-    from coblock.report import write_report
-
-    model.save(folder / "model.safetensors")
-    write_tables(model._result, folder)
-    told = model.get_params()
-    settings = {name: told[name] for name in told if name not in {"callback", "checkpoint"}}
-    write_report(model._result, folder / "report.html", settings=settings, title=folder.name)
