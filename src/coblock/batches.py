@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from coblock import moves
 from coblock.counts import Sums, own_cells
 from coblock.kernels import Floats, Indices, batch
 from coblock.kernels.memberships import next_is_row
@@ -61,6 +62,64 @@ class Schedule:
         if self.threads is None or len(parts) == 1:
             return [function(part) for part in parts]
         return list(self.threads.map(function, parts))
+
+    def part_clusters(
+        self, partition: Partition, d: int, rng: np.random.Generator
+    ) -> list[moves.Parting]:
+        """Return for every cluster of domain ``d`` the best parting found."""
+        return moves.part_clusters(partition, d, rng)
+
+    def renew(
+        self,
+        state: State,
+        d: int,
+        objects: Indices,
+        parts: list[slice],
+        visits: "Visits",
+        step: float,
+    ) -> tuple[list[batch.Outcome], Floats]:
+        """Visit objects of domain ``d``; return the outcomes by part, and new memberships."""
+        code, domain, other = state.relation.code, state.domain(d), state.domain(-1 - d)
+        blocks = state.blocks(d)
+        tables = shared_tables(code, blocks, other.m, len(domain.places))
+        fresh = np.empty((objects.size, domain.m.size))
+
+        def visit(part: slice) -> batch.Outcome:
+            left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
+            outcome = batch.Outcome(*left, fresh[part], *no_change(blocks.n.shape))
+            chosen = domain._replace(order=objects[part])
+            batch.visit_all(code, chosen, other, tables, step, outcome)
+            return outcome
+
+        return self.map(visit, parts), fresh
+
+    def choose(
+        self,
+        partition: Partition,
+        d: int,
+        objects: Indices,
+        uniform: Floats,
+        visits: "Visits",
+        memberships: Floats,
+    ) -> tuple[list[batch.Outcome], Indices]:
+        """Visit objects of domain ``d``; return what changes, by part, and new labels.
+
+        Where there is room in ``memberships``, it gets those given the other objects' labels.
+        """
+        relation = partition.relation
+        code, domain, other = relation.code, partition.domain(d), partition.domain(-1 - d)
+        blocks = partition.blocks(d)
+        tables = shared_tables(code, blocks, other.m, len(domain.places))
+        fresh = np.empty(objects.size, dtype=np.int32)
+
+        def choose(part: slice) -> batch.Outcome:
+            left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
+            outcome = batch.Outcome(*left, memberships[part], *no_change(blocks.n.shape))
+            chosen = domain._replace(order=objects[part])
+            batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
+            return outcome
+
+        return self.map(choose, cut(objects.size)), fresh
 
 
 @dataclass(slots=True)
@@ -132,26 +191,16 @@ def _renew_batch(
     state: State, d: int, objects: Indices, visits: Visits, schedule: Schedule, step: float
 ) -> None:
     """Renew the memberships of objects of one domain against the same counts."""
-    code, domain, other = state.relation.code, state.domain(d), state.domain(-1 - d)
-    blocks = state.blocks(d)
-    tables = shared_tables(code, blocks, other.m, len(domain.places))
-    fresh = np.empty((objects.size, domain.m.size))
-
-    def visit(part: slice) -> batch.Outcome:
-        left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-        outcome = batch.Outcome(*left, fresh[part], *_no_change(blocks.n.shape))
-        chosen = domain._replace(order=objects[part])
-        batch.visit_all(code, chosen, other, tables, step, outcome)
-        return outcome
+    parts = cut(objects.size)
+    outcomes, fresh = schedule.renew(state, d, objects, parts, visits, step)
+    domain, shape = state.domain(d), state.blocks(d).n.shape
 
     def look_around(part: slice) -> Floats:
-        sums = np.zeros((3, *blocks.n.shape))
+        sums = np.zeros((3, *shape))
         chosen = domain._replace(order=objects[part])
         batch.sums_of_neighbours(chosen, visits.moved[d], fresh[part], sums)
         return sums
 
-    parts = cut(objects.size)
-    outcomes = schedule.map(visit, parts)
     batch.put_back(domain._replace(order=objects), fresh)
     neighbours = schedule.map(look_around, parts) if state.relation.one_domain else []
     absorb(state.sums, state.m, d, outcomes, neighbours)
@@ -171,7 +220,7 @@ def conditional_memberships(
     for d, size in enumerate(partition.relation.sizes):
         best = np.full(size, -1.0)
         q = np.empty((size, partition.m[d].size))
-        _choose(partition, d, np.arange(size, dtype=np.int32), best, visits, schedule, q)
+        schedule.choose(partition, d, np.arange(size, dtype=np.int32), best, visits, q)
         found.append(q)
     leave_one_out = sum(float(x.sum()) for x in visits.log_normaliser)
     return found, leave_one_out, sum(float(x.sum()) for x in visits.entropy)
@@ -198,38 +247,13 @@ def _choose_batch(
 ) -> None:
     """Give objects of one domain new labels, all against the same counts."""
     nothing = np.empty((0, 0))
-    chosen, outcomes = _choose(partition, d, objects, uniform, visits, schedule, nothing)
+    outcomes, chosen = schedule.choose(partition, d, objects, uniform, visits, nothing)
     partition.labels[d][objects] = chosen
     if partition.relation.one_domain:
         partition.recount()
         return
     absorb(partition.sums, partition.m, d, outcomes, [])
     partition.derive_tables()
-
-
-def _choose(
-    partition: Partition,
-    d: int,
-    objects: Indices,
-    uniform: Floats,
-    visits: Visits,
-    schedule: Schedule,
-    memberships: Floats,
-) -> tuple[Indices, list[batch.Outcome]]:
-    """Return new labels of objects of one domain and what they change; fill ``memberships``."""
-    code, domain, other = partition.relation.code, partition.domain(d), partition.domain(-1 - d)
-    blocks = partition.blocks(d)
-    tables = shared_tables(code, blocks, other.m, len(domain.places))
-    fresh = np.empty(objects.size, dtype=np.int32)
-
-    def choose(part: slice) -> batch.Outcome:
-        left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-        outcome = batch.Outcome(*left, memberships[part], *_no_change(blocks.n.shape))
-        chosen = domain._replace(order=objects[part])
-        batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
-        return outcome
-
-    return fresh, schedule.map(choose, cut(objects.size))
 
 
 def cut(objects: int) -> list[slice]:
@@ -253,5 +277,6 @@ def absorb(
     np.maximum(m[d], 0.0, out=m[d])
 
 
-def _no_change(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+def no_change(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+    """Return changes of sizes, links and unseen cells that are all zero."""
     return np.zeros(shape[0]), np.zeros(shape), np.zeros(shape)

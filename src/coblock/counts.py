@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from coblock.kernels import Floats, Indices
-from coblock.kernels.blocks import label_sums, outer_sums
 from coblock.relation import Relation
 
 
@@ -24,10 +23,7 @@ class Sums:
     @classmethod
     def of_memberships(cls, relation: Relation, q: list[Floats], sure: list[Indices]) -> "Sums":
         """Count expected cells."""
-        place = relation.places[0][0]
-        ends = (q[0], q[-1], sure[-1])
-        links = outer_sums(place.link_start, place.link, *ends)
-        unseen = outer_sums(place.unseen_start, place.unseen, *ends)
+        links, unseen = relation.products(q, sure)
         together = q[0].T @ q[0] if relation.one_domain else np.zeros_like(links)
         return cls(links, unseen, together, own_cells(relation) @ q[0])
 
@@ -36,10 +32,7 @@ class Sums:
         cls, relation: Relation, labels: list[Indices], clusters: tuple[int, int]
     ) -> "Sums":
         """Count the cells of a hard partition."""
-        place = relation.places[0][0]
-        links, unseen = np.zeros(clusters), np.zeros(clusters)
-        label_sums(place.link_start, place.link, labels[0], labels[-1], links)
-        label_sums(place.unseen_start, place.unseen, labels[0], labels[-1], unseen)
+        links, unseen = relation.cells(labels, clusters)
         together = np.zeros(clusters)
         if relation.one_domain:
             np.fill_diagonal(together, np.bincount(labels[0], minlength=clusters[0]))

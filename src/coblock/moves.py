@@ -1,9 +1,16 @@
 """Merges and splits of clusters, accepted on exact evidence (MODEL 10, 14)."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
+from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices, moves
 from coblock.partition import Partition
+
+Parting: TypeAlias = tuple[float, Indices]
+PartAll: TypeAlias = Callable[[Partition, int, np.random.Generator], list[Parting]]
 
 LEAST_GAIN = 1e-6  # nats; below it a move is not worth its name
 SEED_PAIRS = 5  # starts of each parting
@@ -75,7 +82,13 @@ def _join(partition: Partition, d: int, pairs: list[tuple[int, int]]) -> None:
     partition.recount()
 
 
-def split(partition: Partition, d: int, rng: np.random.Generator, most: int | None) -> int:
+def split(
+    partition: Partition,
+    d: int,
+    rng: np.random.Generator,
+    most: int | None,
+    part_all: PartAll | None = None,
+) -> int:
     """Part clusters of domain ``d`` in two where the evidence rises; return how many.
 
     In two domains the gains are exact and add up. In one domain a parting is proposed with the
@@ -84,8 +97,9 @@ def split(partition: Partition, d: int, rng: np.random.Generator, most: int | No
     """
     K = partition.m[d].size
     room = None if most is None else most - K
-    partings = [(gain, k, side) for k in range(K) for gain, side in [_part(partition, d, k, rng)]]
-    partings = sorted((p for p in partings if p[0] > LEAST_GAIN), key=lambda p: -p[0])[:room]
+    proposed = (part_all or part_clusters)(partition, d, rng)
+    partings = [(gain, k, side) for k, (gain, side) in enumerate(proposed) if gain > LEAST_GAIN]
+    partings = sorted(partings, key=lambda p: -p[0])[:room]
     if not partings:
         return 0
     before, old = partition.log_joint(), [label.copy() for label in partition.labels]
@@ -102,15 +116,25 @@ def split(partition: Partition, d: int, rng: np.random.Generator, most: int | No
     return len(partings)
 
 
-def _part(partition: Partition, d: int, k: int, rng: np.random.Generator) -> tuple[float, Indices]:
+def part_clusters(partition: Partition, d: int, rng: np.random.Generator) -> list[Parting]:
+    """Return for every cluster the gain of the best parting found, and the members' sides."""
+    return [_part(partition, d, k, rng) for k in range(partition.m[d].size)]
+
+
+def _part(partition: Partition, d: int, k: int, rng: np.random.Generator) -> Parting:
     """Return the gain of the best parting of cluster ``k`` found, and the members' sides."""
     members = np.flatnonzero(partition.labels[d] == k).astype(np.int32)
     if members.size < 2:
         return -np.inf, members
     n_plus, N_plus = _profiles(partition, d, k, members)
-    seeds = np.array([rng.choice(members.size, 2, replace=False) for _ in range(SEED_PAIRS)])
+    seeds = draw_seeds(members.size, rng)
     gain, side = moves.best_parting(n_plus, N_plus, (partition.a, partition.b), seeds, PASSES)
     return gain + float(np.log(partition.alpha[d])), side
+
+
+def draw_seeds(members: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the pairs of members around which a cluster is parted."""
+    return np.array([rng.choice(members, 2, replace=False) for _ in range(SEED_PAIRS)])
 
 
 def _profiles(partition: Partition, d: int, k: int, members: Indices) -> tuple[Floats, Floats]:

@@ -4,7 +4,7 @@ All fields of an object are packed, so that a field that is added is packed, too
 that are named here come back, and they are filled, not called: nothing in a file chooses code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple, get_type_hints
 
@@ -61,8 +61,14 @@ class Shared(NamedTuple):
     rng: np.random.Generator
 
 
-def pack(value: Any, name: str, tensors: Tensors) -> Any:
-    """Return a value as JSON can say it; its arrays go to ``tensors``, named after their way."""
+SHARED_KINDS: Mapping[str, type] = Shared.__annotations__
+
+
+def pack(value: Any, name: str, tensors: Tensors, shared: Mapping[str, type] = SHARED_KINDS) -> Any:
+    """Return a value as JSON can say it; its arrays go to ``tensors``, named after their way.
+
+    What is of a ``shared`` kind is named only, as the field of :class:`Shared` that it is.
+    """
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, np.generic):
@@ -70,13 +76,13 @@ def pack(value: Any, name: str, tensors: Tensors) -> Any:
     if isinstance(value, np.ndarray):
         return _pack_array(value, name, tensors)
     if isinstance(value, list | tuple):
-        return _pack_list(value, name, tensors)
-    for common, kind in Shared.__annotations__.items():
+        return _pack_list(value, name, tensors, shared)
+    for common, kind in shared.items():
         if isinstance(value, kind):
             return {"is": "shared", "which": common}
     assert type(value).__name__ in CLASSES, type(value)
     inside = {
-        field.name: pack(getattr(value, field.name), f"{name}.{field.name}", tensors)
+        field.name: pack(getattr(value, field.name), f"{name}.{field.name}", tensors, shared)
         for field in fields(value)
     }
     return {"is": type(value).__name__, "fields": inside}
@@ -89,14 +95,16 @@ def _pack_array(array: NDArray[Any], name: str, tensors: Tensors) -> dict[str, s
     return {"is": "array by column" if by_column else "array", "name": name}
 
 
-def _pack_list(values: Any, name: str, tensors: Tensors) -> Any:
+def _pack_list(values: Any, name: str, tensors: Tensors, shared: Mapping[str, type]) -> Any:
     if values and all(isinstance(value, Sweep) for value in values):
         tensors[name] = trace_table(values)
         return {"is": "trace", "name": name}
     if values and all(isinstance(value, float) for value in values):
         tensors[name] = np.array(values, dtype=np.float64)
         return {"is": "floats", "name": name}
-    parts = [pack(value, f"{name}.{number}", tensors) for number, value in enumerate(values)]
+    parts = [
+        pack(value, f"{name}.{number}", tensors, shared) for number, value in enumerate(values)
+    ]
     return {"is": "tuple", "parts": parts} if isinstance(values, tuple) else parts
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from coblock import checks
-from coblock.kernels import BIPARTITE, DIRECTED, UNDIRECTED, Floats, Place
+from coblock.kernels import BIPARTITE, DIRECTED, UNDIRECTED, Floats, Indices, Place
+from coblock.kernels.blocks import label_sums, outer_sums
 
 CODES = {"bipartite": BIPARTITE, "directed": DIRECTED, "undirected": UNDIRECTED}
 
@@ -205,6 +206,19 @@ class Relation:
     def density(self) -> float:
         """Links per observed cell, 0 where no cell is observed."""
         return self.n_links / self.n_cells if self.n_cells else 0.0
+
+    def products(self, q: list[Floats], sure: list[Indices]) -> tuple[Floats, Floats]:
+        """Return the sums over links, and over unseen cells, of q_ik q_jl."""
+        place, ends = self.places[0][0], (q[0], q[-1], sure[-1])
+        links = outer_sums(place.link_start, place.link, *ends)
+        return links, outer_sums(place.unseen_start, place.unseen, *ends)
+
+    def cells(self, labels: list[Indices], clusters: tuple[int, int]) -> tuple[Floats, Floats]:
+        """Return how many links, and unseen cells, each block of a hard partition has."""
+        place, links, unseen = self.places[0][0], np.zeros(clusters), np.zeros(clusters)
+        label_sums(place.link_start, place.link, labels[0], labels[-1], links)
+        label_sums(place.unseen_start, place.unseen, labels[0], labels[-1], unseen)
+        return links, unseen
 
 
 def _unwrap_frame(X: Any) -> tuple[Any, Sequence[object] | None, Sequence[object] | None]:

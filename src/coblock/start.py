@@ -1,6 +1,7 @@
 """Where inference starts from: random memberships, spectral labels, given labels (MODEL 14)."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ TRUNCATION = 20  # of the plain methods where the user names no number
 SURE = 0.8  # membership of a labelled object in its cluster; the rest is spread evenly
 POWER_ITERATIONS = 5
 MANY_OBJECTS = 50_000  # from which k-means works on samples
+
+Decompose: TypeAlias = Callable[[Relation, int, int], tuple[Floats, Floats, Floats]]
 
 
 def truncation(
@@ -38,23 +41,26 @@ def random_memberships(
 
 
 def spectral_labels(
-    relation: Relation, clusters: tuple[int, ...], rng: np.random.Generator
+    relation: Relation,
+    clusters: tuple[int, ...],
+    rng: np.random.Generator,
+    decompose: Decompose | None = None,
 ) -> list[Indices]:
     """Return k-means clusters of the scaled singular vectors of the normalised links.
 
     Links are divided by the root of the two ends' degrees, to which the mean degree is added so
     that small ones do not dominate. Unseen cells are not zeros: they hold what the degrees of
     their two ends lead to expect. One thread, so that bits do not depend on their number.
+    ``decompose`` stands in for :func:`singular_vectors`.
     """
     seed = int(rng.integers(2**31))
     with threadpool_limits(1):
-        matrix = normalised_links(relation)
         clusters = tuple(
             min(K, -(-size // FEWEST_MEMBERS))
             for K, size in zip(clusters, relation.sizes, strict=True)
         )
         k = min(max(clusters), *relation.shape)
-        U, S, V = randomized_svd(matrix, k, n_iter=POWER_ITERATIONS, random_state=seed)
+        U, S, V = (decompose or singular_vectors)(relation, k, seed)
         points = [U * S, V.T * S]
         if relation.kind == "directed":
             points = [np.hstack(points)]
@@ -64,15 +70,19 @@ def spectral_labels(
         ]
 
 
+def singular_vectors(relation: Relation, k: int, seed: int) -> tuple[Floats, Floats, Floats]:
+    """Return the first ``k`` singular vectors and values of the normalised links."""
+    matrix = normalised_links(relation)
+    return randomized_svd(matrix, k, n_iter=POWER_ITERATIONS, random_state=seed)
+
+
 def normalised_links(relation: Relation) -> sparse.csr_matrix:
     """Return the links, and what is expected of unseen cells, divided by the ends' degrees."""
-    place = relation.places[0][0]
-    filled = _matrix(place.link_start, place.link, relation.shape)
+    place, shape = relation.places[0][0], relation.shape
+    filled = pattern(place.link_start, place.link, shape, number_type(shape))
     if relation.n_unseen:
         filled = filled + _expected_of_unseen(relation, filled)
-    by_row, by_col = filled.sum(axis=1), filled.sum(axis=0)
-    scale_row = 1.0 / np.sqrt(np.maximum(by_row + by_row.mean(), 1e-12))
-    scale_col = 1.0 / np.sqrt(np.maximum(by_col + by_col.mean(), 1e-12))
+    scale_row, scale_col = scales_of(filled.sum(axis=1)), scales_of(filled.sum(axis=0))
     filled.data *= np.repeat(scale_row, np.diff(filled.indptr))
     filled.data *= scale_col[filled.indices]
     return sparse.csr_matrix(filled)
@@ -82,18 +92,36 @@ def _expected_of_unseen(relation: Relation, links: sparse.csr_array) -> sparse.c
     """Return what the degrees of their two ends lead to expect of unseen cells."""
     rows, columns = relation.shape
     place = relation.places[0][0]
-    unseen = _matrix(place.unseen_start, place.unseen, relation.shape)
-    rate_row = links.sum(axis=1) / np.maximum(columns - unseen.sum(axis=1), 1.0)
-    rate_col = links.sum(axis=0) / np.maximum(rows - unseen.sum(axis=0), 1.0)
-    expected = rate_row[_row_of(place)] * rate_col[place.unseen]
-    unseen.data = np.clip(expected / max(relation.density, 1e-12), 0.0, 1.0)
+    unseen = pattern(place.unseen_start, place.unseen, relation.shape, links.dtype)
+    rate_row = rates_of(links.sum(axis=1), unseen.sum(axis=1), columns)
+    rate_col = rates_of(links.sum(axis=0), unseen.sum(axis=0), rows)
+    unseen.data = expected(rate_row[_row_of(place)], rate_col[place.unseen], relation.density)
     return unseen
 
 
-def _matrix(start: Any, index: Any, shape: tuple[int, int]) -> sparse.csr_array:
-    single = max(shape) > MANY_OBJECTS  # a start needs no more digits; memory counts
-    ones = np.ones(index.size, dtype=np.float32 if single else np.float64)
-    return sparse.csr_array((ones, index, start), shape=shape)
+def number_type(shape: tuple[int, int]) -> type[np.floating[Any]]:
+    """Return the type of numbers of a start; that of many objects needs no more digits."""
+    return np.float32 if max(shape) > MANY_OBJECTS else np.float64  # memory counts
+
+
+def pattern(start: Any, index: Any, shape: tuple[int, int], kind: Any) -> sparse.csr_array:
+    """Return a matrix that is 1 at these cells."""
+    return sparse.csr_array((np.ones(index.size, dtype=kind), index, start), shape=shape)
+
+
+def rates_of(links: Any, unseen: Any, others: int) -> NDArray[Any]:
+    """Return the links of objects per cell that is seen, of as many as there are others."""
+    return links / np.maximum(others - unseen, 1.0)
+
+
+def expected(rate: NDArray[Any], rate_other: NDArray[Any], density: float) -> NDArray[Any]:
+    """Return what the rates of their two ends lead to expect of cells."""
+    return np.clip(rate * rate_other / max(density, 1e-12), 0.0, 1.0)
+
+
+def scales_of(degree: NDArray[Any]) -> NDArray[Any]:
+    """Return by what the cells of objects are multiplied so that large degrees count less."""
+    return 1.0 / np.sqrt(np.maximum(degree + degree.mean(), 1e-12))
 
 
 def _row_of(place: Place) -> NDArray[np.int64]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coblock.cli.cluster import fit_remotely
 from coblock.cli.failures import NOT_CONVERGED
-from coblock.cli.options import OUTPUT, EdgesFile, Fitting, Force, Formulas, Layout, Seed
+from coblock.cli.options import CLUSTER, OUTPUT, EdgesFile, Fitting, Force, Formulas, Layout, Seed
 from coblock.cli.results import (
     REPORT,
     check_folder,
@@ -39,6 +40,15 @@ def fit(
     title: Annotated[
         str | None, typer.Option(help="Head line of the report.", rich_help_panel=OUTPUT)
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="Fit on the Dask cluster of this scheduler, like tcp://host:8786; EDGES may be a "
+            "folder that all its workers see.",
+            metavar="ADDRESS",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
 ) -> None:
     """Find the blocks in a file of edges, and write model, tables and report to a folder.
 
@@ -49,14 +59,20 @@ def fit(
     """
     model = fitting.estimator()
     check_folder(out, force=force)
-    reading = layout.read(edges, fitting.relation)
-    tell_reading(reading, talk)
-    model.set_params(checkpoint=checkpoint_of(out))
-    with talk.watching(model), keeping(model):
-        model._fit(reading.relation)
+    told: dict[str, object] = {}
+    if scheduler is None:
+        reading = layout.read(edges, fitting.relation)
+        tell_reading(reading, talk)
+        told = {"edges": reading.edges, "duplicates": reading.duplicates}
+        told["notes"] = list(reading.notes)
+        model.set_params(checkpoint=checkpoint_of(out))
+        with talk.watching(model), keeping(model):
+            model._fit(reading.relation)
+    else:
+        with talk.watching(model):
+            fit_remotely(model, edges, scheduler, layout, checkpoint_of(out))
     write_results(model, out, title=title or edges.name, formulas=formulas)
     checkpoint_of(out).unlink(missing_ok=True)
-    told = {"edges": reading.edges, "duplicates": reading.duplicates, "notes": list(reading.notes)}
     conclude(model, out, talk, told)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from coblock.estimator import IRM
     from coblock.readers import Reading
 
-READING, MODEL, OUTPUT = "Reading", "Model", "Output"
+READING, MODEL, OUTPUT, CLUSTER = "Reading", "Model", "Output", "Cluster"
 
 EdgesFile = Annotated[
     Path,

@@ -70,7 +70,7 @@ class SearchRun:
             merge(self.partition, d)
         for d in domains:
             most = None if self.most_clusters is None else self.most_clusters[d]
-            split(self.partition, d, self.rng, most)
+            split(self.partition, d, self.rng, most, self.schedule.part_clusters)
         self.partition.learn()
         for d in domains:
             merge_and_learn(self.partition, d)

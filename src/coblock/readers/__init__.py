@@ -14,7 +14,7 @@ from coblock.readers.pairs import Columns, Pairs
 from coblock.readers.tables import is_frame, read_arrow, read_frame, read_parquet
 from coblock.readers.text import Layout, read_text
 
-__all__ = ["ReadError", "Reading", "load_graph_file", "read"]
+__all__ = ["ReadError", "Reader", "Reading", "load_graph_file", "read"]
 
 TEXT, EDGES = (".csv", ".tsv"), (".txt", ".edges", ".snap")
 PARQUET, ARROW = (".parquet",), (".arrow", ".feather", ".ipc")
@@ -92,7 +92,7 @@ def read(
     if binarize is not None:
         checks.check_number("binarize", binarize)
     columns = Columns(*(None if name is None else str(name) for name in (row, column, value)))
-    reader = _Reader(relation, columns, binarize, Layout(delimiter, header, encoding))
+    reader = Reader(relation, columns, binarize, Layout(delimiter, header, encoding))
     found = reader.read(source)
     hidden = None if unseen is None else reader.read_unseen(unseen)
     if isinstance(found, Cells):
@@ -126,7 +126,7 @@ def load_graph_file(path: str | Path) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class Reader:
     """The choices of the user, and the way from a source to its reader."""
 
     relation: str
@@ -136,10 +136,12 @@ class _Reader:
     lenient: bool = False  # columns that were chosen for another source may be missing
 
     def read_unseen(self, source: Any) -> Pairs | Cells:
-        lenient = _Reader(self.relation, self.columns.without_value(), None, self.layout, True)
+        """Read unseen pairs, where the chosen columns may be missing."""
+        lenient = Reader(self.relation, self.columns.without_value(), None, self.layout, True)
         return lenient.read(source)
 
     def read(self, source: Any) -> Pairs | Cells:
+        """Read edges by name, or the cells of a matrix."""
         if isinstance(source, str | os.PathLike):
             return self._read_file(Path(source))
         if is_graph(source):

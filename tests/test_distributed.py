@@ -1,0 +1,490 @@
+"""Fits on real worker processes: the bits of one machine, also when workers are killed."""
+
+import json
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import sparse
+from typer.testing import CliRunner
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+from coblock import IRM, load, read
+from coblock.cli import app
+from coblock.distributed import ClusterError, DistributedIRM, compact, connection, fit_on_cluster
+from coblock.distributed.checkpoint import CheckpointError
+from coblock.distributed.layout import Layout
+from coblock.distributed.schedule import ClusterSchedule
+from coblock.distributed.source import read_file
+from coblock.kernels.memberships import sure_clusters
+from coblock.readers import Reader, ReadError
+from coblock.readers.pairs import Columns
+from coblock.readers.text import Layout as Text
+
+SEED, SWEEPS = 3, 14
+BATCH = 400  # in four parts
+PUBLIC = (
+    "row_labels_",
+    "column_labels_",
+    "row_membership_",
+    "column_membership_",
+    "block_probability_",
+    "block_links_",
+    "block_cells_",
+    "concentration_",
+    "block_prior_",
+    "log_evidence_",
+)
+
+
+@dataclass
+class Edges:
+    """The same relation as a folder of files and as one frame."""
+
+    folder: Path
+    frame: pl.DataFrame
+
+
+def planted(rows=1500, columns=700, seed=0):
+    """Return rows and columns of links with five by four blocks, in no order."""
+    rng = np.random.default_rng(seed)
+    of_row, of_column = rng.integers(0, 5, rows), rng.integers(0, 4, columns)
+    density = rng.beta(0.3, 2.0, (5, 4)) * 0.3
+    r, c = np.nonzero(rng.random((rows, columns)) < density[of_row][:, of_column])
+    order = rng.permutation(r.size)
+    return r[order], c[order], rng
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("edges")
+    r, c, rng = planted()
+    frame = pl.DataFrame({"who": r, "what": c}).select(
+        pl.format("user {}", "who"), pl.format("item {}", "what")
+    )
+    frame.columns = ["who", "what"]
+    seen = np.where(rng.random(r.size) < 0.03, None, 1.0)
+    frame = frame.with_columns(pl.Series("value", seen.tolist(), dtype=pl.Float64))
+    for number, start in enumerate(range(0, frame.height, frame.height // 3 + 1)):
+        part = frame.slice(start, frame.height // 3 + 1)
+        part.write_parquet(folder / f"part-{number}.parquet")
+    return Edges(folder, frame)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=4,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=":0",
+        silence_logs=logging.CRITICAL,
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster, set_as_default=False) as connected:
+        connected.wait_for_workers(4, timeout=30)
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def local(edges):
+    """Return the model of one machine."""
+    relation = read(edges.frame, value="value").relation
+    return IRM(max_iter=SWEEPS, tol=0, random_state=SEED, batch_size=BATCH).fit(relation)
+
+
+def assert_same(model, local):
+    for name in PUBLIC:
+        np.testing.assert_array_equal(getattr(model, name), getattr(local, name), err_msg=name)
+    for here, there in zip(model.trace_, local.trace_, strict=True):
+        assert {**here, "seconds": 0} == {**there, "seconds": 0}
+
+
+def fitted(client, folder, **parameters):
+    chosen = {"max_iter": SWEEPS, "tol": 0, "random_state": SEED, "value": "value"}
+    chosen |= {"batch_size": BATCH} | parameters
+    return DistributedIRM(client, **chosen).fit(folder)
+
+
+def test_bits_are_those_of_one_machine(client, edges, local):
+    model = fitted(client, edges.folder)
+    assert_same(model, local)
+    assert model._result.relation.row_names == local._result.relation.row_names
+    model.release()
+
+
+def test_another_seed_gives_other_bits(client, edges, local):
+    model = fitted(client, edges.folder, random_state=SEED + 1, max_iter=3)
+    with pytest.raises(AssertionError):
+        assert_same(model, local)
+
+
+@pytest.mark.parametrize("large", [0, 1 << 20])  # bytes, from which tasks carry the news
+def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges, monkeypatch, large):
+    monkeypatch.setattr("coblock.distributed.board.LARGE", large)
+    relation = read(edges.frame, value="value").relation
+    rng = np.random.default_rng(1)
+    init = [rng.integers(0, 3, size) for size in relation.sizes]
+    common = {"init": init, "refine": False, "inference": "acvb0", "batch_size": 300, "burn_in": 3}
+    here = IRM(**common, max_iter=8, tol=0, random_state=0).fit(relation)
+    there = fitted(client, edges.folder, **common, max_iter=8, shards=3, random_state=0)
+    assert_same(there, here)
+    assert max(q.max(axis=1).min() for q in (here.row_membership_, here.column_membership_)) < 1
+
+
+def test_objects_that_rest_and_steps_that_shorten_are_those_of_one_machine(
+    client, edges, monkeypatch
+):
+    monkeypatch.setattr("coblock.inference.variational.STALLED", 0.0)  # steps are halved early
+    cuts, steps = [], []
+    pieces, visited = ClusterSchedule._pieces, ClusterSchedule._visited
+
+    def count_pieces(*given):
+        found = pieces(*given)
+        cuts.append(len(found))
+        return found
+
+    def see_step(*given):
+        steps.append(given[-1])
+        return visited(*given)
+
+    monkeypatch.setattr(ClusterSchedule, "_pieces", count_pieces)
+    monkeypatch.setattr(ClusterSchedule, "_visited", see_step)
+    relation = read(edges.frame, value="value").relation
+    common = {"refine": False, "inference": "cvb0", "batch_size": BATCH, "random_state": 0}
+    here = IRM(**common, max_iter=20, tol=0).fit(relation)
+    there = fitted(client, edges.folder, **common, max_iter=20)
+    assert_same(there, here)
+    assert max(cuts) > 1
+    assert min(steps) < 1.0
+
+
+@pytest.mark.parametrize("prior", ["shared", "per-block"])
+def test_a_whole_fit_is_that_of_one_machine(client, edges, prior):
+    relation = read(edges.frame, value="value").relation
+    common = {"random_state": SEED, "batch_size": BATCH, "prior": prior, "max_iter": 100}
+    here = IRM(**common, tol=1e-3).fit(relation)
+    there = fitted(client, edges.folder, **common, tol=1e-3)
+    assert there.converged_
+    assert_same(there, here)
+
+
+def test_a_start_in_single_precision_is_that_of_one_machine(client, edges, monkeypatch):
+    monkeypatch.setattr("coblock.start.MANY_OBJECTS", 1000)
+    relation = read(edges.frame, value="value").relation
+    common = {"max_iter": 2, "random_state": SEED, "batch_size": BATCH}
+    here = IRM(**common, tol=0).fit(relation)
+    assert_same(fitted(client, edges.folder, **common), here)
+
+
+@pytest.mark.parametrize("last", [3, -2])  # in the search, and after it
+def test_a_fit_goes_on_after_any_sweep(client, edges, tmp_path, last):
+    path = tmp_path / "fit.checkpoint"
+    relation = read(edges.frame, value="value").relation
+    common = {"random_state": SEED, "batch_size": BATCH, "max_iter": 100, "tol": 1e-3}
+    here = IRM(**common).fit(relation)
+    last = last if last > 0 else here.n_iter_ + 1 + last
+
+    def stop(sweep):
+        if sweep.sweep == last:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fitted(client, edges.folder, callback=stop, checkpoint=path, **common)
+    with pytest.raises(CheckpointError, match="random_state"):
+        fitted(client, edges.folder, checkpoint=path, **common | {"random_state": SEED + 1})
+    with pytest.raises(CheckpointError, match="data"):
+        fitted(client, edges.folder, checkpoint=path, value=None, **common)
+    swept = []
+    there = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
+    assert swept[0].sweep == last + 1
+    assert_same(there, here)
+
+
+def test_a_damaged_checkpoint_is_refused(client, edges, tmp_path):
+    path = tmp_path / "fit.checkpoint"
+    fitted(client, edges.folder, checkpoint=path, max_iter=1)
+    whole = path.read_bytes()
+    for damaged in (whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1]), b"nothing"):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="damaged"):
+            fitted(client, edges.folder, checkpoint=path, max_iter=1)
+
+
+def test_the_command_fits_on_a_cluster(cluster, edges, tmp_path):
+    options = ["--value", "value", "--max-iter", "4", "--tol", "0", "--seed", str(SEED)]
+    options += ["--batch-size", str(BATCH), "--json"]
+    single = tmp_path / "edges.parquet"
+    edges.frame.write_parquet(single)
+    told = []
+    for name, more in (("here", []), ("there", ["--scheduler", cluster.scheduler_address])):
+        source = edges.folder if more else single
+        command = ["fit", str(source), "--out", str(tmp_path / name), *options, *more]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        told.append(json.loads(result.stdout))
+    for name in ("row_clusters", "column_clusters", "links", "unseen", "sweeps", "log_evidence"):
+        assert told[0][name] == told[1][name]
+    for table in ("rows.csv", "columns.csv", "blocks.csv"):
+        here, there = (tmp_path / name / table for name in ("here", "there"))
+        assert here.read_bytes() == there.read_bytes()
+    assert not (tmp_path / "there.checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--scheduler", "nonsense://x"], "No scheduler answers at 'nonsense://x'"),
+        (["--scheduler", "nonsense://x", "--delimiter", ";", "-j", "2"], "--delimiter, --jobs can"),
+    ],
+)
+def test_the_command_says_in_a_sentence_what_is_wrong(edges, tmp_path, options, sentence):
+    command = ["fit", str(edges.folder), "--out", str(tmp_path / "out"), *options]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def kill_workers(client, stop, when, killed):
+    """Kill a worker as soon as each of the moments has come."""
+    for moment in when:
+        if not moment.wait(60) or stop.is_set():
+            return
+        pids = client.run(os.getpid)
+        busy = [pid for address, pid in pids.items() if client.has_what([address])[address]]
+        killed.append(busy[0])
+        os.kill(busy[0], signal.SIGKILL)
+
+
+def test_two_killed_workers_change_nothing(client, edges, local):
+    moments, stop, killed = [threading.Event(), threading.Event()], threading.Event(), []
+
+    def callback(sweep):
+        if sweep.sweep == 2:
+            moments[0].set()
+        if sweep.sweep == SWEEPS - 3:
+            moments[1].set()
+
+    thread = threading.Thread(target=kill_workers, args=(client, stop, moments, killed))
+    thread.start()
+    try:
+        model = fitted(client, edges.folder, callback=callback)
+    finally:
+        stop.set()
+        for moment in moments:
+            moment.set()
+        thread.join()
+    assert len(killed) == 2
+    assert_same(model, local)
+
+
+class Processes:
+    """A scheduler and a worker, started as a user would."""
+
+    def __init__(self, folder):
+        self.file = folder / f"scheduler-{time.monotonic_ns()}.json"
+        self.running = []
+        here = ("--host", "127.0.0.1")
+        self.start("dask_scheduler", "--port", "0", *here, "--dashboard-address", ":0")
+        self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, "--no-dashboard")
+
+    def start(self, module, *options):
+        command = [sys.executable, "-m", f"distributed.cli.{module}", *options]
+        command += ["--scheduler-file", str(self.file)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.running.append(subprocess.Popen(command, **quiet))
+
+    def client(self):
+        return Client(scheduler_file=str(self.file), timeout=30, set_as_default=False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in reversed(self.running):
+            process.terminate()
+        for process in self.running:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, monkeypatch):
+    path = tmp_path / "fit.checkpoint"
+    monkeypatch.setattr("coblock.distributed.checkpoint.EVERY", 0.0)
+    relation = read(edges.frame, value="value").relation
+    rng = np.random.default_rng(1)
+    init = [rng.integers(0, 3, size) for size in relation.sizes]
+    common = {"init": init, "refine": False, "burn_in": 3, "max_iter": 9, "batch_size": 300}
+    local = IRM(**common, tol=0, random_state=0).fit(relation)
+    with Processes(tmp_path) as first, first.client() as client:
+
+        def lose(sweep):
+            if sweep.sweep == 6:
+                first.running[0].send_signal(signal.SIGKILL)
+
+        with pytest.raises(ClusterError, match="scheduler was lost"):
+            fitted(client, edges.folder, callback=lose, checkpoint=path, **common)
+    swept = []
+    with Processes(tmp_path) as second, second.client() as client:
+        model = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
+        assert_same(model, local)
+        assert [sweep.sweep for sweep in swept] == [7, 8, 9]
+        with pytest.raises(CheckpointError, match="tol"):
+            fitted(client, edges.folder, checkpoint=path, **common | {"tol": 1.0})
+
+
+def test_workers_that_join_get_shards(edges):
+    relation = read(edges.frame, value="value").relation
+    common = {"refine": False, "max_iter": 6, "batch_size": BATCH, "random_state": 0}
+    local = IRM(**common, tol=0).fit(relation)
+    options = {"threads_per_worker": 1, "dashboard_address": ":0"}
+    options |= {"n_workers": 1, "silence_logs": logging.CRITICAL}
+    with LocalCluster(**options) as growing, Client(growing, set_as_default=False) as client:
+
+        def grow(sweep):
+            if sweep.sweep == 2:
+                growing.scale(3)
+                client.wait_for_workers(3, timeout=60)
+
+        model = fitted(client, edges.folder, callback=grow, **common)
+        assert model._result.relation.crew.layouts[0].used == 3
+        assert_same(model, local)
+
+
+def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
+    table, matrices = tmp_path / "csv", tmp_path / "npz"
+    table.mkdir()
+    matrices.mkdir()
+    frame = edges.frame.select("who", "what")
+    frame.slice(0, 900).write_csv(table / "a.csv")
+    frame.slice(900).write_csv(table / "b.csv")
+    relation = read(frame).relation
+    start, end = relation.places[0][0][:2]
+    X = sparse.csr_array((np.ones(end.size), end, start), shape=relation.shape)
+    sparse.save_npz(matrices / "0.npz", X[:400])
+    sparse.save_npz(matrices / "1.npz", X[400:])
+    here = IRM(max_iter=3, tol=0, random_state=0, batch_size=BATCH).fit(relation)
+    for folder in (table, matrices):
+        there = fitted(client, folder, max_iter=3, value=None, random_state=0)
+        assert_same(there, here)
+
+
+def test_the_contract_of_the_estimator(client, edges, tmp_path):
+    model = fitted(client, edges.folder, max_iter=4)
+    relation = read(edges.frame, value="value").relation
+    here = IRM(max_iter=4, tol=0, random_state=SEED, batch_size=BATCH).fit(relation)
+    rows = np.zeros((2, relation.shape[1]))
+    rows[0, :40] = 1
+    np.testing.assert_array_equal(model.predict(rows), here.predict(rows))
+    assert model.link_probability(0, 1) == here.link_probability(0, 1)
+    assert model.summary() == here.summary()
+    assert model.rows_.shape == here.rows_.shape
+    assert pickle.loads(pickle.dumps(model._result)).log_evidence == here.log_evidence_
+    with pytest.raises(RuntimeError, match="collect"):
+        model.save(tmp_path / "model.safetensors")
+    model.collect().save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.row_membership_, here.row_membership_)
+    for found, expected in zip(model.recommend([0, 5]), here.recommend([0, 5]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "X", "error", "message"),
+    [
+        ({"relation": "directed"}, "folder", ValueError, "only 'bipartite'"),
+        ({"inference": "gibbs"}, "folder", ValueError, "one after another"),
+        ({"batch_size": 1}, "folder", ValueError, "batch_size=1"),
+        ({}, np.eye(3), TypeError, "folder of Parquet"),
+    ],
+)
+def test_what_is_local_is_refused(parameters, X, error, message):
+    with pytest.raises(error, match=message):
+        DistributedIRM("tcp://127.0.0.1:1", **parameters).fit(X)
+
+
+def test_a_bad_address_is_one_sentence():
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match="No scheduler answers"):
+        connection.connect("tcp://127.0.0.1:1", timeout=1)
+    with pytest.raises(ClusterError, match="No scheduler answers"):
+        fit_on_cluster("folder", "nonsense://x")
+    assert time.monotonic() - began < 30
+
+
+def test_a_scheduler_without_workers_is_one_sentence():
+    with (
+        LocalCluster(n_workers=0, dashboard_address=":0") as empty,
+        pytest.raises(ClusterError, match="has no workers"),
+    ):
+        connection.connect(empty.scheduler_address, timeout=1)
+
+
+def test_other_versions_are_refused(client):
+    with pytest.raises(ClusterError, match=r"coblock \S+ not 9\.9\. Install"):
+        connection.check_versions(client, connection.own_versions() | {"coblock": "9.9"})
+    connection.check_versions(client)
+
+
+def test_files_that_cannot_be_read_are_named(client, edges, tmp_path):
+    with pytest.raises(ClusterError, match="sees no folder"):
+        fitted(client, tmp_path / "nowhere")
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    for path in edges.folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "part-1.parquet").write_bytes(b"PAR1 but not really PAR1")
+    with pytest.raises(ReadError, match=r"part-1\.parquet"):
+        fitted(client, folder)
+    with pytest.raises(ReadError, match="no column 'gone'"):
+        fitted(client, edges.folder, value="gone")
+
+
+def test_a_file_that_one_worker_lacks_is_named_with_the_worker(client, tmp_path):
+    reader = Reader("bipartite", Columns(), 0.0, Text())
+    lost = client.submit(read_file, str(tmp_path / "gone.csv"), reader)
+    with pytest.raises(ClusterError, match=r"Worker tcp://\S+ cannot read \S+gone\.csv"):
+        connection.ask(client, [lost])
+
+
+def test_every_object_is_in_one_part_of_one_shard():
+    for size, batch, shards in ((1500, 94, 4), (40_000, 2500, 3), (7, 7, 2), (1301, 130, 9)):
+        layout = Layout(size, batch, shards)
+        together = np.concatenate([layout.objects(s) for s in range(layout.used)])
+        assert sorted(together) == list(range(size))
+        for s in range(layout.used):
+            assert (np.diff(layout.objects(s)) > 0).all()
+
+
+def test_compact_memberships_are_exact():
+    rng = np.random.default_rng(0)
+    for clusters in (3, 200, 40_000):
+        q = np.zeros((20, clusters))
+        q[np.arange(20), rng.integers(0, clusters, 20)] = 1.0
+        q[4:9, :3] = rng.dirichlet(np.ones(3), 5)
+        q[4:9, 3:] = 0.0
+        rows = compact.packed(q)
+        np.testing.assert_array_equal(compact.unpacked(rows), q)
+        np.testing.assert_array_equal(rows.sure, sure_clusters(q))
+        assert rows.nbytes < q.nbytes
