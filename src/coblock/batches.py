@@ -85,8 +85,7 @@ class Schedule:
         fresh = np.empty((objects.size, domain.m.size))
 
         def visit(part: slice) -> batch.Outcome:
-            left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-            outcome = batch.Outcome(*left, fresh[part], *no_change(blocks.n.shape))
+            outcome = visits.outcome(d, fresh[part], no_change(blocks.n.shape))
             chosen = domain._replace(order=objects[part])
             batch.visit_all(code, chosen, other, tables, step, outcome)
             return outcome
@@ -113,8 +112,7 @@ class Schedule:
         fresh = np.empty(objects.size, dtype=np.int32)
 
         def choose(part: slice) -> batch.Outcome:
-            left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-            outcome = batch.Outcome(*left, memberships[part], *no_change(blocks.n.shape))
+            outcome = visits.outcome(d, memberships[part], no_change(blocks.n.shape))
             chosen = domain._replace(order=objects[part])
             batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
             return outcome
@@ -141,6 +139,13 @@ class Visits:
             return [np.zeros(size, dtype=kind) for size in sizes]
 
         return cls(zeros(float), zeros(float), zeros(float), zeros(np.int32), zeros(np.int32))
+
+    def outcome(
+        self, d: int, fresh: Floats, changes: tuple[Floats, Floats, Floats]
+    ) -> batch.Outcome:
+        """Return where visits of domain ``d`` leave what they find."""
+        left = (self.log_normaliser[d], self.entropy[d], self.moved[d])
+        return batch.Outcome(*left, fresh, *changes)
 
     def of_sweep(self, d: int, objects: slice, everybody: bool) -> Indices:
         """Return who of these objects is visited."""

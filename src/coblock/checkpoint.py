@@ -21,12 +21,10 @@ from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from stat import S_ISREG
 from time import monotonic
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from coblock.batches import Schedule
 from coblock.checks import KINDS
@@ -37,7 +35,7 @@ from coblock.inference.report import Sweep
 from coblock.inference.search import SearchRun
 from coblock.inference.variational import VariationalRun
 from coblock.kernels import Floats
-from coblock.model_file import digest, plain_parameters, read_parameters
+from coblock.model_file import digest, plain_parameters, read_parameters, read_whole
 from coblock.packing import Shared, pack, unpack
 from coblock.relation import Relation
 from coblock.result import Result
@@ -294,7 +292,7 @@ def read(path: str | PathLike[str]) -> Checkpoint:
         msg = f"There is no file {path}. Checkpoints are removed when their fit has ended."
         raise FileNotFoundError(msg)
     try:
-        header, tensors = _read(Path(path))
+        header, tensors = read_whole(Path(path), _header, "Begin the fit anew.")
         relation = relation_of(header, tensors)
         found = _checkpoint_of(header, tensors, relation)
     except ModelFileError as error:
@@ -310,24 +308,7 @@ def read(path: str | PathLike[str]) -> Checkpoint:
     return found
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
-    """Return header and tensors of a file that is whole."""
-    require(S_ISREG(path.stat().st_mode), "it is not a file.")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            header = _header((file.metadata() or {}).get(KEY))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        msg = f"it is not a safetensors file, or damaged or cut short ({error})."
-        raise ModelFileError(msg) from error
-    require(
-        header.get("digest") == digest(header, tensors),
-        "its contents do not agree with their digest: the file is damaged. Begin the fit anew.",
-    )
-    return header, tensors
-
-
-def _header(text: str | None) -> dict[str, Any]:
+def _header(text: str | None, _file: object) -> dict[str, Any]:
     """Return the header of a checkpoint of this format; every entry has its type."""
     try:
         header = json.loads(text or "null")

@@ -11,7 +11,7 @@ follow from the rest. What a released version has written is read for ever.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISREG
@@ -103,7 +103,7 @@ def load(path: str | Path) -> Stored:
         msg = f"There is no file {path}. Model files are written by IRM.save and coblock fit."
         raise FileNotFoundError(msg)
     try:
-        header, tensors = _read(path)
+        header, tensors = read_whole(path, _model_header, "Use a copy.")
         result = result_of(header, tensors)
         return Stored(result, header["parameters"], header["feature_names"])
     except ModelFileError as error:
@@ -159,29 +159,40 @@ def _save_tensors(path: Path, tensors: Tensors, metadata: dict[str, str]) -> Non
 # Reading
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
-    """Return header and tensors of a file that is whole and of the right types."""
+def read_whole(
+    path: Path, header_of: Callable[[str | None, Any], dict[str, Any]], advice: str
+) -> tuple[dict[str, Any], Tensors]:
+    """Return header and tensors of a file that agrees with its digest.
+
+    ``header_of`` gets the header's text and the open file, and refuses what it does not like
+    before any tensor is read; ``advice`` is for a person whose file is damaged.
+    """
     require(S_ISREG(path.stat().st_mode), "it is not a file.")
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            require(KEY in metadata, "it was not written by coblock.")
-            header = _read_header(metadata[KEY])
-            check_names(set(file.keys()), header)
-            for name in file.keys():  # noqa: SIM118 - the handle is no dictionary
-                require(
-                    file.get_slice(name).get_dtype() == DTYPES[name],
-                    f"its tensor {name} has the wrong type.",
-                )
+            header = header_of((file.metadata() or {}).get(KEY), file)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         msg = f"it is not a safetensors file, or damaged or cut short ({error})."
         raise ModelFileError(msg) from error
     require(
         header.get("digest") == digest(header, tensors),
-        "its contents do not agree with their digest: the file is damaged. Use a copy.",
+        f"its contents do not agree with their digest: the file is damaged. {advice}",
     )
     return header, tensors
+
+
+def _model_header(text: str | None, file: Any) -> dict[str, Any]:
+    """Return the header of a model file whose tensors have the right names and types."""
+    require(text is not None, "it was not written by coblock.")
+    header = _read_header(str(text))
+    check_names(set(file.keys()), header)
+    for name in file.keys():  # noqa: SIM118 - the handle is no dictionary
+        require(
+            file.get_slice(name).get_dtype() == DTYPES[name],
+            f"its tensor {name} has the wrong type.",
+        )
+    return header
 
 
 def _check_version(header: object) -> None:

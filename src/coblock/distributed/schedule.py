@@ -78,9 +78,8 @@ class ClusterSchedule(Schedule):
         for piece, visited in zip(everywhere, together, strict=True):
             fresh[piece] = unpacked(visited.rows)
             _note(visits, d, objects[piece], visited)
-        left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
         outcomes = [
-            batch.Outcome(*left, fresh[part], *of_part[-1].changes)
+            visits.outcome(d, fresh[part], of_part[-1].changes)
             for part, of_part in zip(parts, found, strict=True)
         ]
         return outcomes, fresh
@@ -137,8 +136,7 @@ class ClusterSchedule(Schedule):
                 visits.entropy[d][span] = chosen.entropy
             for total, table in zip(change, chosen.changes, strict=True):
                 np.add(total, table, out=total)
-        left = (visits.log_normaliser[d], visits.entropy[d], visits.moved[d])
-        return [batch.Outcome(*left, memberships, *change)], fresh
+        return [visits.outcome(d, memberships, change)], fresh
 
     def _segments(self, d: int, objects: Indices) -> Iterator[tuple[int, int, slice]]:
         """Yield the shards, batches and neighbours that make up the objects of whole batches."""
