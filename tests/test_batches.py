@@ -18,9 +18,10 @@ from coblock.batches import (
     cut,
     sweep_memberships,
 )
-from coblock.estimator import IRM
+from coblock.fitting import FitRun, Settings
 from coblock.generate import synth1
 from coblock.hyperparameters import Priors
+from coblock.inference.conditional import MOST_SAMPLES, ConditionalRun
 from coblock.inference.cvb import sweep_zeroth_order
 from coblock.inference.variational import VariationalRun
 from coblock.kernels import batch
@@ -209,13 +210,40 @@ def test_small_relations_are_swept_one_object_after_another():
     assert Schedule(1).is_sequential((10**6, 10**6))
 
 
-def test_a_default_fit_ends_where_nobody_would_change_the_label():
-    """The memberships are the conditional probabilities given all other labels."""
-    model = IRM(batch_size=64, random_state=0).fit(synth1(1).X)
-    assert model.converged_
-    result = model._result
-    partition = Partition.start(result.relation, [label.copy() for label in result.labels])
-    found, _, _ = conditional_memberships(partition, Schedule(64))
-    for q, wanted, label in zip(result.memberships, found, result.labels, strict=True):
-        assert_allclose(q, wanted, atol=1e-6)
-        assert_array_equal(q.argmax(axis=1), label)
+def around_a_partition(X, **settings) -> ConditionalRun:
+    run = FitRun(Relation.build(X), Settings(**settings), np.random.default_rng(0))
+    assert run.result().converged
+    assert isinstance(run.run, ConditionalRun)
+    return run.run
+
+
+@pytest.mark.parametrize("batch_size", [1, 64])
+def test_a_default_fit_ends_where_nobody_would_change_the_label(batch_size):
+    run = around_a_partition(synth1(1).X, batch_size=batch_size)
+    best = run.partition.copy()
+    choose_labels(best, np.full(sum(best.relation.sizes), -1.0), Schedule(64))
+    found, _, _ = conditional_memberships(run.partition, Schedule(64))
+    for q, given_labels, label, again in zip(
+        run.given, found, run.partition.labels, best.labels, strict=True
+    ):
+        assert_array_equal(q, given_labels)
+        assert_array_equal(label, again)
+
+
+def test_memberships_are_averaged_over_samples_around_the_partition():
+    X = np.random.default_rng(3).random((60, 50)) < 0.3  # nothing to be sure of
+    X[:20, :20] |= np.random.default_rng(4).random((20, 20)) < 0.4
+    run = around_a_partition(X)
+    assert run.samples == MOST_SAMPLES
+    assert any((m > 0).sum() > 1 for m in run.partition.m)
+    for q, given_labels, total in zip(run.memberships, run.given, run.total, strict=True):
+        assert_allclose(q, 0.5 * given_labels + 0.5 * total / MOST_SAMPLES, **TIGHT)
+        assert_allclose(q.sum(axis=1), 1.0, **TIGHT)
+        assert np.abs(q - given_labels).max() > 0.01, "the samples say something else"
+
+
+def test_much_data_is_not_sampled(monkeypatch):
+    monkeypatch.setattr("coblock.inference.conditional.SAMPLED_VISITS", 100)
+    run = around_a_partition(synth1(0).X)
+    assert run.samples == 0
+    assert run.memberships is run.given

@@ -99,7 +99,7 @@ def phase(found: Checkpoint) -> str:
     if run is None:
         return "climbing" if search.climbing else "loosening"
     if isinstance(run, ConditionalRun):
-        return "conditional"
+        return "sampling" if run.samples else "conditional"
     return "averaging" if run.averaged else "variational"
 
 
@@ -117,8 +117,8 @@ SETTINGS = {
 }
 SEARCH = {"climbing", "loosening"}
 PHASES = {
-    "sequential": SEARCH | {"variational", "averaging"},
-    "batches": SEARCH | {"conditional"},
+    "sequential": SEARCH | {"conditional", "sampling"},
+    "batches": SEARCH | {"conditional", "sampling"},
     "second order": SEARCH | {"variational", "averaging"},
     "plain": {"variational", "averaging"},
     "gibbs": {"gibbs", "gibbs, keeping"},

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from coblock.generate import planted
 from coblock.inference.search import SearchRun
 from coblock.kernels import moves as kernels
-from coblock.moves import _part, merge, merge_and_learn, merge_nearest, split
+from coblock.moves import draw_seeds, merge, merge_and_learn, merge_nearest, part_clusters, split
 from coblock.partition import Partition
 from coblock.relation import Relation
 from strategies import cases
@@ -40,8 +40,7 @@ def test_split_gain_from_tables_equals_the_recomputed_difference(case, seed):
     for d in range(2):
         partition = partition_of(case)
         before = partition.log_joint()
-        for k in range(partition.m[d].size):
-            gain, side = _part(partition, d, k, rng)
+        for k, (gain, side) in enumerate(part_clusters(partition, d, rng)):
             if not np.isfinite(gain):
                 continue
             parted = partition.copy()
@@ -49,6 +48,21 @@ def test_split_gain_from_tables_equals_the_recomputed_difference(case, seed):
             parted.labels[d][members[side == 1]] = partition.m[d].size
             parted.recount()
             assert parted.log_joint() - before == pytest.approx(gain, abs=1e-8)
+
+
+@given(st.integers(2, 9), st.integers(0, 99))
+def test_a_cluster_is_parted_around_two_different_members(members, seed):
+    seeds = draw_seeds(members, np.random.default_rng(seed))
+    assert (seeds[:, 0] != seeds[:, 1]).all()
+    assert seeds.min() >= 0
+    assert seeds.max() < members
+
+
+def test_all_members_may_be_seeds():
+    drawn = np.concatenate([draw_seeds(3, np.random.default_rng(seed)) for seed in range(50)])
+    assert {tuple(pair) for pair in drawn.tolist()} == {
+        (i, j) for i in range(3) for j in range(3) if i != j
+    }
 
 
 def test_the_gain_of_another_pair_would_not_do():

@@ -6,7 +6,7 @@ on the number of threads; neither, therefore, does a single bit of the result.
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +22,8 @@ from coblock.state import State
 BATCHES = 16  # per sweep and domain, where the user names no size
 SEQUENTIAL_UP_TO = 1000  # objects in all; so few are best taken one after another
 PARTS, SMALLEST_PART = 8, 128  # of a batch, for the threads
-CALM = 1e-5  # memberships that move less may rest,
+CALM = 1e-5  # memberships that move less may rest, as may those
+CALM_BESIDE = 0.1  # that move less than this share of the average,
 LONGEST_REST = 7  # for so many sweeps at most
 
 Part = TypeVar("Part")
@@ -46,6 +47,12 @@ class Schedule:
             return self.batch_size
         return 1 if sum(sizes) <= SEQUENTIAL_UP_TO else -(-sizes[d] // BATCHES)
 
+    def in_batches(self, sizes: tuple[int, ...]) -> "Schedule":
+        """Return a schedule that visits several objects together, however few there are."""
+        if not self.is_sequential(sizes):
+            return self
+        return replace(self, batch_size=-(-max(sizes) // BATCHES))
+
     def turns(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, slice]]:
         """Yield the domain and the objects of each batch; rows and columns take turns."""
         size = [self.size_of(sizes, d) for d in range(len(sizes))]
@@ -67,7 +74,7 @@ class Schedule:
         self, partition: Partition, d: int, rng: np.random.Generator
     ) -> list[moves.Parting]:
         """Return for every cluster of domain ``d`` the best parting found."""
-        return moves.part_clusters(partition, d, rng)
+        return moves.part_clusters(partition, d, rng, self.map)
 
     def renew(
         self,
@@ -108,7 +115,7 @@ class Schedule:
         relation = partition.relation
         code, domain, other = relation.code, partition.domain(d), partition.domain(-1 - d)
         blocks = partition.blocks(d)
-        tables = shared_tables(code, blocks, other.m, len(domain.places))
+        tables = shared_tables(code, blocks, other.m, len(domain.places), slopes=False)
         fresh = np.empty(objects.size, dtype=np.int32)
 
         def choose(part: slice) -> batch.Outcome:
@@ -154,10 +161,13 @@ class Visits:
             return np.arange(first, last, dtype=np.int32)
         return (first + np.flatnonzero(self.due[d][first:last] <= 0)).astype(np.int32)
 
-    def end_sweep(self, d: int, visited: Indices) -> None:
-        """Let objects that hardly moved rest, longer each time."""
+    def end_sweep(self, d: int, visited: Indices, change: float) -> None:
+        """Let objects that hardly moved, by themselves or beside the others, rest longer each time.
+
+        ``change`` is how far objects have moved on average.
+        """
         rest, due = self.rest[d], self.due[d]
-        calm = self.moved[d][visited] < CALM
+        calm = self.moved[d][visited] < max(CALM, CALM_BESIDE * change)
         rest[visited] = np.where(calm, np.minimum(2 * rest[visited] + 1, LONGEST_REST), 0)
         due -= 1
         due[visited] = rest[visited]
@@ -186,7 +196,7 @@ def sweep_memberships(
     for d, batches in enumerate(visited):
         those = np.concatenate(batches)
         changes.append(float(visits.moved[d][those].sum()) / sizes[d])
-        visits.end_sweep(d, those)
+        visits.end_sweep(d, those, changes[-1])
     visits.complete = sum(b.size for batches in visited for b in batches) == sum(sizes)
     leave_one_out = sum(float(x.sum()) for x in visits.log_normaliser)
     return leave_one_out, sum(float(x.sum()) for x in visits.entropy), max(changes)
@@ -231,14 +241,24 @@ def conditional_memberships(
     return found, leave_one_out, sum(float(x.sum()) for x in visits.entropy)
 
 
-def choose_labels(partition: Partition, uniform: Floats, schedule: Schedule) -> float:
-    """Draw or choose all labels of a partition in batches; return the log normalisers' sum."""
+def choose_labels(
+    partition: Partition,
+    uniform: Floats,
+    schedule: Schedule,
+    memberships: list[Floats] | None = None,
+) -> float:
+    """Draw or choose all labels of a partition in batches; return the log normalisers' sum.
+
+    Clusters keep their numbers, also where one is left empty. ``memberships``, if given, get
+    the probabilities by which each label was drawn.
+    """
     sizes = partition.relation.sizes
-    visits = Visits.none(sizes)
+    visits, nothing = Visits.none(sizes), np.empty((0, 0))
     for d, objects in schedule.turns(sizes):
         first, last, _ = objects.indices(sizes[d])
-        chosen = np.arange(first, last, dtype=np.int32)
-        _choose_batch(partition, d, chosen, uniform[sum(sizes[:d]) :], visits, schedule)
+        chosen, mine = np.arange(first, last, dtype=np.int32), uniform[sum(sizes[:d]) :]
+        q = nothing if memberships is None else memberships[d][objects]
+        _choose_batch(partition, d, chosen, mine, visits, schedule, q)
     return sum(float(x.sum()) for x in visits.log_normaliser)
 
 
@@ -249,13 +269,13 @@ def _choose_batch(
     uniform: Floats,
     visits: Visits,
     schedule: Schedule,
+    memberships: Floats,
 ) -> None:
     """Give objects of one domain new labels, all against the same counts."""
-    nothing = np.empty((0, 0))
-    outcomes, chosen = schedule.choose(partition, d, objects, uniform, visits, nothing)
+    outcomes, chosen = schedule.choose(partition, d, objects, uniform, visits, memberships)
     partition.labels[d][objects] = chosen
     if partition.relation.one_domain:
-        partition.recount()
+        partition.count(partition.m[0].size)
         return
     absorb(partition.sums, partition.m, d, outcomes, [])
     partition.derive_tables()

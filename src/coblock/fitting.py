@@ -172,14 +172,12 @@ class FitRun:
             self.search = SearchRun(partition, self.rng, self._most_clusters(), self.schedule)
 
     def _after(self, found: Partition) -> ConditionalRun | VariationalRun:
-        """Return what follows the search: the method's sweeps, or memberships given its partition.
+        """Return what follows the search: memberships around its partition, or soft sweeps.
 
-        The latter where soft sweeps of order zero would be made in batches: from there they
-        drift, slowly, to less evidence.
+        The latter for methods of second order and priors per block, which partitions have not.
         """
-        zeroth_order = self.settings.inference.endswith("0") and self.settings.shared_prior
-        if zeroth_order and not self.schedule.is_sequential(self.relation.sizes):
-            return ConditionalRun(found, self.schedule)
+        if self.settings.inference.endswith("0") and self.settings.shared_prior:
+            return ConditionalRun(found, self.rng, self.schedule)
         run = self._variational(memberships_of(found.labels, 1.0), self._priors_of(found))
         run.warm = True
         return run
@@ -188,7 +186,7 @@ class FitRun:
         """Say whether the stop rule applies to the last sweep."""
         run = self.run
         if isinstance(run, ConditionalRun):
-            return run.settled
+            return run.is_complete
         if not isinstance(run, VariationalRun):
             return False
         begun = run.averaged > 1 if run.method.startswith("a") else run.number > 1

@@ -1,16 +1,17 @@
 """Merges and splits of clusters, accepted on exact evidence (MODEL 10, 14)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.kernels import Floats, Indices, moves
+from coblock.kernels import Domain, Floats, Indices, moves
 from coblock.partition import Partition
 
 Parting: TypeAlias = tuple[float, Indices]
 PartAll: TypeAlias = Callable[[Partition, int, np.random.Generator], list[Parting]]
+Spread: TypeAlias = Callable[[Callable[[int], Parting], Iterable[int]], Iterable[Parting]]
 
 LEAST_GAIN = 1e-6  # nats; below it a move is not worth its name
 SEED_PAIRS = 5  # starts of each parting
@@ -116,29 +117,43 @@ def split(
     return len(partings)
 
 
-def part_clusters(partition: Partition, d: int, rng: np.random.Generator) -> list[Parting]:
-    """Return for every cluster the gain of the best parting found, and the members' sides."""
-    return [_part(partition, d, k, rng) for k in range(partition.m[d].size)]
+def part_clusters(
+    partition: Partition, d: int, rng: np.random.Generator, spread: Spread = map
+) -> list[Parting]:
+    """Return for every cluster the gain of the best parting found, and the members' sides.
 
+    ``spread`` is map, or what does the same on several threads.
+    """
+    label, m = partition.labels[d], partition.m[d].astype(int)
+    by_cluster = np.split(np.argsort(label, kind="stable").astype(np.int32), np.cumsum(m)[:-1])
+    seeds = [draw_seeds(members.size, rng) for members in by_cluster]
+    domain, price = partition.domain(d), float(np.log(partition.alpha[d]))
 
-def _part(partition: Partition, d: int, k: int, rng: np.random.Generator) -> Parting:
-    """Return the gain of the best parting of cluster ``k`` found, and the members' sides."""
-    members = np.flatnonzero(partition.labels[d] == k).astype(np.int32)
-    if members.size < 2:
-        return -np.inf, members
-    n_plus, N_plus = _profiles(partition, d, k, members)
-    seeds = draw_seeds(members.size, rng)
-    gain, side = moves.best_parting(n_plus, N_plus, (partition.a, partition.b), seeds, PASSES)
-    return gain + float(np.log(partition.alpha[d])), side
+    def part(k: int) -> Parting:
+        members = by_cluster[k]
+        if members.size < 2:
+            return -np.inf, members
+        n_plus, N_plus = _profiles(partition, d, k, domain, members)
+        prior = (partition.a, partition.b)
+        gain, side = moves.best_parting(n_plus, N_plus, prior, seeds[k], PASSES)
+        return gain + price, side
+
+    return list(spread(part, range(m.size)))
 
 
 def draw_seeds(members: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the pairs of members around which a cluster is parted."""
-    return np.array([rng.choice(members, 2, replace=False) for _ in range(SEED_PAIRS)])
+    """Return the pairs of members around which a cluster is parted; none of a single one."""
+    if members < 2:
+        return np.empty((0, 2), dtype=np.int64)
+    first, second = rng.integers([members, members - 1], size=(SEED_PAIRS, 2)).T
+    return np.stack((first, second + (second >= first)), axis=1)
 
 
-def _profiles(partition: Partition, d: int, k: int, members: Indices) -> tuple[Floats, Floats]:
-    domain, m_other = partition.domain(d), partition.m[-1 - d].copy()
+def _profiles(
+    partition: Partition, d: int, k: int, domain: Domain, members: Indices
+) -> tuple[Floats, Floats]:
+    """Return what the members of cluster ``k`` bring."""
+    m_other = partition.m[-1 - d].copy()
     if partition.relation.one_domain:
         m_other[k] -= 1.0
     shape = (members.size, len(domain.places) * m_other.size)

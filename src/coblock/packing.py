@@ -209,10 +209,17 @@ def _check_variational(run: VariationalRun) -> None:
 
 
 def _check_conditional(run: ConditionalRun) -> None:
-    partition = run.partition
-    _check_domains(partition.relation, run.memberships or partition.labels)
-    for q, size in zip(run.memberships, partition.relation.sizes, strict=False):
-        _check_array(q, np.float64, (size, q.shape[1]))
+    relation, m = run.partition.relation, run.partition.m
+    _check_domains(relation, run.given or m, run.total or m)
+    for arrays in (run.given, run.total):
+        for q, size in zip(arrays, relation.sizes, strict=False):
+            _check_array(q, np.float64, (size, q.shape[1]))
+    require((run.chain is not None) == bool(run.total) == (run.samples > 0), "it is mixed up.")
+    if run.chain is not None:
+        _check_domains(relation, run.given)
+        of_chain = zip(run.given, run.total, run.chain.m, m, strict=True)
+        fits = all(q.shape[1] == t.shape[1] == c.size == z.size for q, t, c, z in of_chain)
+        require(fits and run.settled, "its samples are of other clusters.")
 
 
 def _check_gibbs(run: GibbsRun) -> None:

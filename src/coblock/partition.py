@@ -50,9 +50,15 @@ class Partition:
         self.labels = [
             np.unique(label, return_inverse=True)[1].astype(np.int32) for label in self.labels
         ]
-        self.m = [np.bincount(label).astype(np.float64) for label in self.labels]
-        clusters = (self.m[0].size, self.m[-1].size)
-        self.sums = Sums.of_labels(self.relation, self.labels, clusters)
+        self.count()
+
+    def count(self, clusters: int = 0) -> None:
+        """Rebuild the counts of clusters as they are numbered, at least so many."""
+        self.m = [
+            np.bincount(label, minlength=clusters).astype(np.float64) for label in self.labels
+        ]
+        shape = (self.m[0].size, self.m[-1].size)
+        self.sums = Sums.of_labels(self.relation, self.labels, shape)
         self.derive_tables()
 
     def derive_tables(self) -> None:

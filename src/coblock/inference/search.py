@@ -12,7 +12,7 @@ from coblock.kernels import Indices
 from coblock.moves import merge, merge_and_learn, merge_nearest, split
 from coblock.partition import Partition
 
-SWEEPS_A_ROUND = 2  # best-label sweeps between two rounds of moves
+SWEEPS_A_ROUND = 1  # best-label sweeps between two rounds of moves
 SHAKES = 3  # sampled sweeps that loosen a partition
 LOOSENED = 0.15  # share of the clusters merged with their nearest when one is loosened
 GAIN_A_ROUND = 2e-4  # relative gain of evidence below which a round has gained nothing,

@@ -33,8 +33,13 @@ class Expansions(NamedTuple):
 
 
 @kernel
-def shared_tables(kind: int, blocks: Blocks, m_other: Floats, places: int) -> Tables:
-    """Return what all objects of a domain share while the counts stand still."""
+def shared_tables(
+    kind: int, blocks: Blocks, m_other: Floats, places: int, slopes: bool = True
+) -> Tables:
+    """Return what all objects of a domain share while the counts stand still.
+
+    Where all of them are decided nobody is left out to first order, which is what slopes are for.
+    """
     K, L = blocks.n.shape
     counts, least = np.empty((2, places, L, K)), np.empty((2, places, L))
     away, slope = np.empty((places, L, K)), np.empty((places, L, K))
@@ -46,7 +51,11 @@ def shared_tables(kind: int, blocks: Blocks, m_other: Floats, places: int) -> Ta
                 counts[0, p, l, k] = blocks.a[row, column] + blocks.n[row, column]
                 counts[1, p, l, k] = blocks.b[row, column] + blocks.N[row, column]
             least[0, p, l], least[1, p, l] = counts[0, p, l].min(), counts[1, p, l].min()
-            write_away(counts[0, p, l], counts[1, p, l], m_other[l], away[p, l], slope[p, l])
+            write_away(counts[0, p, l], counts[1, p, l], m_other[l], away[p, l])
+            if slopes:
+                write_slope(counts[0, p, l], counts[1, p, l], m_other[l], slope[p, l])
+            else:
+                slope[p, l] = 0.0
             if kind == DIRECTED:
                 away[p, l, l], slope[p, l, l] = 0.0, 0.0
             total += away[p, l]
@@ -55,10 +64,15 @@ def shared_tables(kind: int, blocks: Blocks, m_other: Floats, places: int) -> Ta
 
 
 @kernel
-def write_away(n: Floats, N: Floats, m: float, away: Floats, slope: Floats) -> None:
-    """Write the gains of ``m`` observed non-links for blocks with these counts, and the slopes."""
-    none, all_of_it, at, psi = np.zeros(n.size), np.full(n.size, m), N + m, np.empty(n.size)
-    log_beta_gains(n, N, none, all_of_it, away)
+def write_away(n: Floats, N: Floats, m: float, away: Floats) -> None:
+    """Write the gains of ``m`` observed non-links for blocks with these counts."""
+    log_beta_gains(n, N, np.zeros(n.size), np.full(n.size, m), away)
+
+
+@kernel
+def write_slope(n: Floats, N: Floats, m: float, slope: Floats) -> None:
+    """Write how fast those gains fall with the share of the object in the counts."""
+    at, psi = N + m, np.empty(n.size)
     digammas(at, slope)
     at[:] = N
     digammas(at, psi)
