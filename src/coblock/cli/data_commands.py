@@ -30,7 +30,7 @@ def evaluate(
     runs: Annotated[int, typer.Option(min=1, help="Each holds out other cells.")] = 5,
     largest: Annotated[
         int, typer.Option(min=2, help="Held-out cells of a run; of more, a sample is taken.")
-    ] = 20_000_000,
+    ] = 5_000_000,
 ) -> None:
     """Hide a tenth of the cells, fit the rest, score the hidden ones; several times.
 
