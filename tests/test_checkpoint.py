@@ -488,6 +488,12 @@ WRONG = {
     "visits": (_tensor("visits.due.0", lambda due: due[:-1]), "does not have the type and the"),
     "link": (_tensor("link", _at(10**6)), "lead outside of the relation"),
     "tensor": (lambda _, tensors: tensors.pop("run.trace"), "its parts do not fit together"),
+    "no links": (lambda _, tensors: tensors.pop("link"), "its parts do not fit together"),
+    "sizes": (_tensor("search.partition.m.0", _at(-1e200)), "not have the sizes that their labels"),
+    "counts": (_tensor("search.partition.n", _at(0.5)), "not have the links that their labels"),
+    "soft sizes": (_tensor("state.m.0", _at(-5.0)), "not have the sizes that their memberships"),
+    "prior": (_tensor("state.priors.a", _at(0.0)), "not a positive number"),
+    "alpha": (_tensor("search.partition.alpha", _at(-1.0)), "not a positive number"),
 }
 
 

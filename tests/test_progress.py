@@ -83,7 +83,7 @@ def test_the_bar_stays_on_one_line():
     assert len([line for line in lines if "sweep" in line]) == 1
 
 
-def test_the_bar_counts_the_starts_of_several_threads():
+def test_the_bar_counts_the_fits_of_several_threads():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=110)
     model = SimpleNamespace(tol=1e-5, max_iter=50, inference="acvb0")
@@ -96,5 +96,5 @@ def test_the_bar_counts_the_starts_of_several_threads():
             thread.start()
         for thread in threads:
             thread.join()
-    assert "start 3 of 3" in screen.getvalue()
-    assert "start 4" not in screen.getvalue()
+    assert "fit 3 of 3" in screen.getvalue()
+    assert "fit 4" not in screen.getvalue()

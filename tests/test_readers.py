@@ -201,6 +201,26 @@ def test_snap_text(tmp_path, ending, blank):
     assert reading.relation.row_names == ("0", "3", "11", "2")
 
 
+def test_a_word_above_numbers_is_a_header(tmp_path):
+    named = written(tmp_path, "a.txt", "user|item|stars\nann|tea|4\nbob|milk|5\n")
+    assert links(read(named)) == {("ann", "tea"), ("bob", "milk")}
+    plain = written(tmp_path, "b.txt", "cyd|tea|3\nann|tea|4\nbob|milk|5\n")
+    assert len(links(read(plain))) == 3
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"), [("yes no", True), ("No ", True), ("yes yes", False), ("no maybe", False)]
+)
+def test_an_unused_column_of_answers_is_told_of(tmp_path, answers, told):
+    lines = "".join(f"{i},{i + 5},{said}\n" for i, said in enumerate(answers.split(" ")))
+    path = written(tmp_path, "a.csv", "who,what,said\n" + lines)
+    notes = read(path).notes
+    assert any("Column 'said' says yes and no, but was not used" in one for one in notes) == told
+    assert "1 column was not used: 'said'. value= names one to be read." in notes
+    if "maybe" not in answers:
+        assert not any("not used" in note for note in read(path, value="said").notes)
+
+
 def test_uneven_white_space(tmp_path):
     path = written(tmp_path, "a.txt", "  0  1\n2 \t 3\n\n4 5  \n")
     assert links(read(path, delimiter="whitespace")) == {("0", "1"), ("2", "3"), ("4", "5")}

@@ -30,6 +30,27 @@ def tell_and(callback: Callable[[Sweep], object] | None) -> Callable[[Sweep], ob
     return tell
 
 
+def counted(fits: int) -> Callable[[Sweep], str]:
+    """Return what tells, sweep by sweep, which of several fits it belongs to.
+
+    Examples
+    --------
+    >>> which = counted(5)
+    >>> for number in (1, 2, 1):
+    ...     told = which(Sweep(number, 0.5, 0.0, 0.0, 2, 2, 0.5))
+    >>> told
+    'fit 2 of 5, '
+    """
+    begun = 0
+
+    def which(sweep: Sweep) -> str:
+        nonlocal begun
+        begun += sweep.sweep == 1
+        return f"fit {max(begun, 1)} of {fits}, " if fits > 1 else ""
+
+    return which
+
+
 class Forecast:
     """How long a fit may still take, told from how its change has fallen so far.
 

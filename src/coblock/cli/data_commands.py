@@ -44,7 +44,7 @@ def evaluate(
     model = fitting.estimator()
     reading = layout.read(edges, fitting.relation)
     tell_reading(reading, talk)
-    with talk.watching(model, starts=runs * fitting.n_init) as heard:
+    with talk.watching(model, fits=runs * fitting.n_init) as heard:
         found = run_protocol(
             reading.relation, model, share=share, runs=runs, seed=fitting.seed, largest=largest
         )
