@@ -33,6 +33,13 @@ def test_the_end_is_no_later_than_the_last_sweep():
     assert lefts[-1] == 0.0
 
 
+def test_a_few_sweeps_promise_no_far_end():
+    forecast = Forecast(tol=1e-5, max_iter=1000)
+    lefts = [forecast.seconds_left(sweep(s, s**-0.3)) for s in range(1, 14)]
+    assert lefts[:11] == [None] * 11
+    assert lefts[-1] == pytest.approx(0.5 * (1000 - 13))
+
+
 def test_without_a_fall_nothing_is_promised():
     forecast = Forecast(tol=1e-5, max_iter=100)
     assert [forecast.seconds_left(sweep(s, 0.1)) for s in range(1, 20)] == [None] * 19

@@ -87,8 +87,10 @@ class Forecast:
         if sweep.sweep == first.sweep:
             return None
         each = (sweep.seconds - first.seconds) / (sweep.sweep - first.sweep)
-        left = self._sweeps_left(first, sweep)
-        return None if left is None else each * min(left, max(self.max_iter - sweep.sweep, 0))
+        left, most = self._sweeps_left(first, sweep), max(self.max_iter - sweep.sweep, 0)
+        if left is None or (most < left < math.inf and len(self.recent) < WINDOW):
+            return None  # a few sweeps, of a search perhaps, say little about a far end
+        return each * min(left, most)
 
     def _sweeps_left(self, first: Sweep, last: Sweep) -> float | None:
         """Return in how many sweeps the change will have fallen to ``tol``."""
