@@ -341,7 +341,7 @@ def _checkpoint_of(header: dict[str, Any], tensors: Tensors) -> Checkpoint:
         ended = unpack(header["ended"], tensors, shared)
         fits = isinstance(run, FitRun) and all(isinstance(result, Result) for result in ended)
         require(fits and len(ended) < run.settings.n_init, "it has other starts than it should.")
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
         msg = f"its parts do not fit together ({error})."
