@@ -473,6 +473,8 @@ WRONG = {
     "no run": (_set("run", {"is": "tuple", "parts": []}), "it has other starts than it should"),
     "starts": (_set("run/fields/settings/fields/n_init", 0), "it has other starts"),
     "rng": (_set("rng", {"bit_generator": "MT19937"}), "its parts do not fit together"),
+    "sweeps": (_set(f"{RUN}/number", 41), "its sweeps are not those that it has counted"),
+    "average": (_set(f"{RUN}/averaged", -1), "its sweeps are not those that it has counted"),
     "rng state": (_set("rng/uinteger", 2**40), "its parts do not fit together"),
     "parameter": (_set("parameters/tol", {}), "parameter 'tol' is neither a number nor a text"),
     "labels": (_tensor("search.partition.labels.0", _at(99)), "labels of clusters that do not"),

@@ -217,6 +217,8 @@ def _check_variational(run: VariationalRun) -> None:
         for array in arrays:
             for part, size in zip(array, sizes, strict=True):
                 _check_array(part, kind, (size,))
+    counted = len(run.changes) == run.number and run.averaged >= (run.mean is not None)
+    require(counted and run.step > 0.0, "its sweeps are not those that it has counted.")
     if run.mean is not None:
         _check_domains(run.state.relation, run.mean)
         for bar, q in zip(run.mean, run.state.q, strict=True):
