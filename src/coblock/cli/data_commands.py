@@ -128,9 +128,17 @@ def _describe(drawn: "Drawn", out: Path) -> dict[str, object]:
     }
 
 
-def _page(drawn: "Drawn", out: Path) -> Callable[[], str]:
-    K1, K2 = drawn.probability.shape
-    return lambda: (
-        f"{drawn.X.nnz:,} links between {drawn.X.shape[0]:,} rows in {K1} clusters and "
-        f"{drawn.X.shape[1]:,} columns in {K2} clusters. Files in {out}"
-    )
+def _page(drawn: "Drawn", out: Path) -> "Callable[[], RenderableType]":
+    def page() -> "RenderableType":
+        from rich.console import Group
+
+        from coblock.terminal import file_line
+
+        K1, K2 = drawn.probability.shape
+        drawn_line = (
+            f"{drawn.X.nnz:,} links between {drawn.X.shape[0]:,} rows in {K1} clusters and "
+            f"{drawn.X.shape[1]:,} columns in {K2} clusters."
+        )
+        return Group(drawn_line, file_line(out))
+
+    return page

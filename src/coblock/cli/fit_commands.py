@@ -77,7 +77,9 @@ def fit(
 
 
 def resume(
-    checkpoint: Annotated[Path, typer.Argument(help="What the interrupted fit has left.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(help="What the interrupted fit has left.", metavar="CHECKPOINT")
+    ],
     talk: Talk,
     out: Annotated[
         Path | None,

@@ -48,7 +48,9 @@ def report(
 
 def predict(
     model: ModelFile,
-    edges: Annotated[Path, typer.Argument(help="Edges of the new rows.", show_default=False)],
+    edges: Annotated[
+        Path, typer.Argument(help="Edges of the new rows.", metavar="EDGES", show_default=False)
+    ],
     layout: Layout,
     talk: Talk,
     out: TableFile = None,

@@ -113,7 +113,7 @@ def collect_pairs(
     used = {chosen.row, chosen.column, chosen.value}
     unused = [name for name in lazy.collect_schema().names() if name not in used]
     notes += _of_unused(unused)
-    if chosen.value is None:
+    if chosen.value is None and unused:
         notes += _of_answers(lazy.select(unused), source)
     return Pairs(frame, where, notes=notes)
 
