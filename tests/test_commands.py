@@ -538,6 +538,21 @@ def test_an_interrupted_fit_leaves_nothing(edges, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("kept", "told"), [(True, "same command goes on"), (False, "nothing was")])
+def test_an_interrupted_fit_on_a_cluster_says_how_to_go_on(
+    edges, tmp_path, monkeypatch, kept, told
+):
+    def interrupt(*_: object, checkpoint: Path, **__: object) -> None:
+        if kept:
+            checkpoint.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coblock.distributed.fit_on_cluster", interrupt)
+    ran = coblock_("fit", edges, "--out", tmp_path / "o", "--scheduler", "tcp://nowhere:8786")
+    assert ran.exit_code == 130
+    assert told in ran.stderr
+
+
 # Names
 
 
