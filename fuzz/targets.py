@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import checkpoint_file
 import model_file
 from scipy import sparse
 from scipy.io import mmwrite
 
+from coblock.checkpoint import CheckpointError
 from coblock.readers import ReadError, read
 from coblock.stored import ModelFileError
 
@@ -56,6 +58,12 @@ def models() -> Target:
     """Return the reader of model files; it refuses in its own words."""
     samples = [Sample("model.safetensors", content) for content in model_file.seeds()]
     return Target("models", samples, model_file.read, (ModelFileError,))
+
+
+def checkpoints() -> Target:
+    """Return the reader of checkpoints, and the fits that go on from them."""
+    samples = [Sample("fit.checkpoint", content) for content in checkpoint_file.seeds()]
+    return Target("checkpoints", samples, checkpoint_file.read, (CheckpointError,))
 
 
 def _read_relation(path: Path, random_numbers: random.Random) -> object:
@@ -122,4 +130,8 @@ def _written(write: Callable[..., object], **options: object) -> bytes:
     return buffer.getvalue()
 
 
-TARGETS: dict[str, Callable[[], Target]] = {"models": models, "readers": readers}
+TARGETS: dict[str, Callable[[], Target]] = {
+    "checkpoints": checkpoints,
+    "models": models,
+    "readers": readers,
+}

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import Result as Ran
+from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
@@ -27,6 +29,8 @@ from coblock.cli.failures import in_options
 from coblock.cli.options import Fitting, Layout, spread
 from coblock.cli.results import FILES
 from coblock.estimator import IRM
+from coblock.evaluation import Evaluation, Scores
+from coblock.terminal import evaluation_page
 from fabricated import NASTY
 
 ROWS, COLUMNS = 24, 18
@@ -245,6 +249,19 @@ def test_evaluate(edges):
     assert json.loads(coblock_("evaluate", edges, "--runs", 1, "--json").stdout)["deviation"] == {
         "log_likelihood": None, "auc": None, "average_precision": None,
     }  # fmt: skip
+
+
+def test_an_evaluation_tells_which_fit_is_under_way_and_small_scores(edges, monkeypatch):
+    monkeypatch.setattr("coblock.cli.talk.LOG_EVERY", 0.0)
+    ran = coblock_("evaluate", edges, "--runs", "2")
+    assert re.search(r"^fit 2 of 2, sweep 1: ", ran.stderr, re.MULTILINE)
+    assert "10% held out in each of 2 runs: " in ran.stdout
+    scores = Scores(-0.00812345, 0.9, float("nan"))
+    page = io.StringIO()
+    found = Evaluation((scores,), scores, Scores(*[float("nan")] * 3), 5_000_000, sampled=True)
+    Console(file=page).print(evaluation_page(found, 0.1))
+    assert "10% held out in one run: 5,000,000 cells, a weighted sample" in page.getvalue()
+    assert re.search(r"-0\.008123 .* 0\.9000 .* none", page.getvalue(), re.DOTALL)
 
 
 def test_generate_and_fit_find_the_truth(tmp_path):
@@ -519,6 +536,21 @@ def test_an_interrupted_fit_leaves_nothing(edges, tmp_path, monkeypatch):
     assert ran.exit_code == 130
     assert "Interrupted" in ran.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("kept", "told"), [(True, "same command goes on"), (False, "nothing was")])
+def test_an_interrupted_fit_on_a_cluster_says_how_to_go_on(
+    edges, tmp_path, monkeypatch, kept, told
+):
+    def interrupt(*_: object, checkpoint: Path, **__: object) -> None:
+        if kept:
+            checkpoint.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coblock.distributed.fit_on_cluster", interrupt)
+    ran = coblock_("fit", edges, "--out", tmp_path / "o", "--scheduler", "tcp://nowhere:8786")
+    assert ran.exit_code == 130
+    assert told in ran.stderr
 
 
 # Names

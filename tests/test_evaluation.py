@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import astuple, replace
+from time import process_time
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
 from coblock import IRM, Relation
-from coblock.evaluation import Hidden, evaluate, hide, hold_out, score
+from coblock.evaluation import LARGEST, Hidden, evaluate, hide, hold_out, score
 from coblock.generate import planted
 from strategies import cases
 
@@ -150,6 +151,22 @@ def test_hidden_cells_and_the_rest_make_the_whole(case, share, most):
     if not hidden.sampled:
         assert_array_equal(hidden.weights, 1.0)
         assert hidden.odds == 1.0
+
+
+def test_four_billion_cells_are_sampled_in_seconds():
+    """Holding out once took minutes here; the limit leaves room for slow machines."""
+    rows, columns, rng = 200_000, 20_000, np.random.default_rng(0)
+    cells = np.sort(rng.integers(rows * columns, size=200_000))
+    X = sparse.csr_array((np.ones(cells.size), np.divmod(cells, columns)), shape=(rows, columns))
+    relation = Relation.build(X)
+    began = process_time()
+    hidden = hide(relation, 0.1, rng)
+    assert process_time() - began < 20.0
+    assert hidden.sampled
+    assert hidden.rows.size == hidden.relation.n_unseen == LARGEST
+    assert hidden.values.sum() == relation.n_links // 10
+    assert hidden.relation.n_links == relation.n_links - relation.n_links // 10
+    assert_allclose(hidden.weights.sum(), 0.1 * rows * columns)
 
 
 def test_weights_stand_for_the_whole_share():

@@ -33,6 +33,13 @@ def test_the_end_is_no_later_than_the_last_sweep():
     assert lefts[-1] == 0.0
 
 
+def test_a_few_sweeps_promise_no_far_end():
+    forecast = Forecast(tol=1e-5, max_iter=1000)
+    lefts = [forecast.seconds_left(sweep(s, s**-0.3)) for s in range(1, 14)]
+    assert lefts[:11] == [None] * 11
+    assert lefts[-1] == pytest.approx(0.5 * (1000 - 13))
+
+
 def test_without_a_fall_nothing_is_promised():
     forecast = Forecast(tol=1e-5, max_iter=100)
     assert [forecast.seconds_left(sweep(s, 0.1)) for s in range(1, 20)] == [None] * 19
@@ -83,7 +90,7 @@ def test_the_bar_stays_on_one_line():
     assert len([line for line in lines if "sweep" in line]) == 1
 
 
-def test_the_bar_counts_the_starts_of_several_threads():
+def test_the_bar_counts_the_fits_of_several_threads():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=110)
     model = SimpleNamespace(tol=1e-5, max_iter=50, inference="acvb0")
@@ -96,5 +103,5 @@ def test_the_bar_counts_the_starts_of_several_threads():
             thread.start()
         for thread in threads:
             thread.join()
-    assert "start 3 of 3" in screen.getvalue()
-    assert "start 4" not in screen.getvalue()
+    assert "fit 3 of 3" in screen.getvalue()
+    assert "fit 4" not in screen.getvalue()

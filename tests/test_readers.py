@@ -201,6 +201,26 @@ def test_snap_text(tmp_path, ending, blank):
     assert reading.relation.row_names == ("0", "3", "11", "2")
 
 
+def test_a_word_above_numbers_is_a_header(tmp_path):
+    named = written(tmp_path, "a.txt", "user|item|stars\nann|tea|4\nbob|milk|5\n")
+    assert links(read(named)) == {("ann", "tea"), ("bob", "milk")}
+    plain = written(tmp_path, "b.txt", "cyd|tea|3\nann|tea|4\nbob|milk|5\n")
+    assert len(links(read(plain))) == 3
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"), [("yes no", True), ("No ", True), ("yes yes", False), ("no maybe", False)]
+)
+def test_an_unused_column_of_answers_is_told_of(tmp_path, answers, told):
+    lines = "".join(f"{i},{i + 5},{said}\n" for i, said in enumerate(answers.split(" ")))
+    path = written(tmp_path, "a.csv", "who,what,said\n" + lines)
+    notes = read(path).notes
+    assert any("Column 'said' says yes and no, but was not used" in one for one in notes) == told
+    assert "1 column was not used: 'said'. value= names one to be read." in notes
+    if "maybe" not in answers:
+        assert not any("not used" in note for note in read(path, value="said").notes)
+
+
 def test_uneven_white_space(tmp_path):
     path = written(tmp_path, "a.txt", "  0  1\n2 \t 3\n\n4 5  \n")
     assert links(read(path, delimiter="whitespace")) == {("0", "1"), ("2", "3"), ("4", "5")}
@@ -435,7 +455,7 @@ BAD = [
     ("a.csv", "", {}, "empty \\(0 bytes\\)"),
     ("a.csv", "\n\n \n", {}, "no edges"),
     ("a.csv", "user,item\n", {}, "no edges"),
-    ("a.csv", "user\nann\nbob\n", {}, "1 column\\(s\\) .*needs two"),
+    ("a.csv", "user\nann\nbob\n", {}, "1 column .*needs two"),
     ("a.csv", "user,item\nann,tea\n", {"row": "who"}, "no column 'who'.*'user', 'item'"),
     ("a.csv", "r,c\na,x\nb,\nc,\n", {}, "2 of 3 edges without a name in column 'c'.*line 3"),
     ("a.csv", 'r,c\n"a\nb",x\n,y\n', {"header": True}, "column 'r'.*line 4"),
@@ -529,10 +549,10 @@ def fuzzer(monkeypatch):
     return run, targets
 
 
-@pytest.mark.parametrize("target", ["models", "readers"])
+@pytest.mark.parametrize("target", ["checkpoints", "models", "readers"])
 def test_a_few_damaged_files(fuzzer, tmp_path, target):
     run, targets = fuzzer
-    assert sorted(targets.TARGETS) == ["models", "readers"]
+    assert sorted(targets.TARGETS) == ["checkpoints", "models", "readers"]
     assert run.run(targets.TARGETS[target](), 400, 7, tmp_path) == []
 
 

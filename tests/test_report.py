@@ -19,7 +19,9 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
 
+from coblock import IRM
 from coblock.relation import Relation
 from coblock.report import names as searchable
 from coblock.report import render, words, write_report
@@ -464,3 +466,16 @@ def test_templates_are_in_the_package(tmp_path):
         shipped = set(archive.namelist())
     for name in ("report.html.j2", "report.css", "report.js", "notebook.html.j2"):
         assert f"coblock/report/templates/{name}" in shipped
+
+
+def test_an_estimator_writes_its_report(tmp_path):
+    X = np.kron(np.eye(2), np.ones((4, 3)))
+    path = tmp_path / "report.html"
+    model = IRM(random_state=3, tol=1e-3, callback=lambda _sweep: None).fit(X)
+    model.report(path, title="Two blocks")
+    page = path.read_text(encoding="utf-8")
+    assert "<title>Two blocks" in page
+    assert "random_state" in page
+    assert "callback" not in page
+    with pytest.raises(NotFittedError):
+        IRM().report(path)

@@ -101,3 +101,10 @@ def test_the_surest_members_come_first():
     assert typical_members(q, label, 0, ["a", "b", "c", "d"]) == ["b", "d", "a"]
     assert typical_members(q, label, 0, None, most=1) == ["1", "... 2 more"]
     assert typical_members(q, label, 1, ["a", "b", "c", "d"]) == ["c"]
+
+
+def test_a_name_stays_on_its_line_and_steers_no_terminal():
+    names = ["two\nlines", "red\x1b[31m", *(f"x{i}" for i in range(4))]
+    text = fit(Relation.build(np.ones((6, 5)), row_names=names)).summary()
+    assert "two lines, red\\x1b[31m, x0" in text
+    assert "\x1b" not in text

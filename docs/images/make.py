@@ -16,7 +16,6 @@ from playwright.sync_api import sync_playwright
 
 from coblock import IRM, Relation
 from coblock.datasets import load_senate
-from coblock.report import write_report
 
 PICTURE = Path(__file__).parent / "report.png"
 WIDTH, HEIGHT = 1240, 1790  # of the window: down to the end of the block map
@@ -29,12 +28,7 @@ def make_report(path: Path) -> None:
     senate = load_senate()
     relation = Relation.build(senate.values, row_names=senate.senators, column_names=senate.votes)
     model = IRM(random_state=0).fit(relation)
-    write_report(
-        model._result,
-        path,
-        settings=model.get_params(),
-        title="Roll calls of the 109th US Senate",
-    )
+    model.report(path, title="Roll calls of the 109th US Senate")
 
 
 def take_picture(report: Path, picture: Path, chromium: str) -> None:

@@ -293,8 +293,7 @@ def read(path: str | PathLike[str]) -> Checkpoint:
         raise FileNotFoundError(msg)
     try:
         header, tensors = read_whole(Path(path), _header, "Begin the fit anew.")
-        relation = relation_of(header, tensors)
-        found = _checkpoint_of(header, tensors, relation)
+        found = _checkpoint_of(header, tensors)
     except ModelFileError as error:
         msg = f"{path} cannot be used as a checkpoint: {error}"
         raise CheckpointError(msg) from error
@@ -331,9 +330,10 @@ def _header(text: str | None, _file: object) -> dict[str, Any]:
     return header
 
 
-def _checkpoint_of(header: dict[str, Any], tensors: Tensors, relation: Relation) -> Checkpoint:
+def _checkpoint_of(header: dict[str, Any], tensors: Tensors) -> Checkpoint:
     """Return the fit; refuse one whose parts do not fit each other."""
     try:
+        relation = relation_of(header, tensors)
         rng = np.random.default_rng(0)
         rng.bit_generator.state = header["rng"]
         shared = Shared(relation, Schedule(), rng)
@@ -341,7 +341,7 @@ def _checkpoint_of(header: dict[str, Any], tensors: Tensors, relation: Relation)
         ended = unpack(header["ended"], tensors, shared)
         fits = isinstance(run, FitRun) and all(isinstance(result, Result) for result in ended)
         require(fits and len(ended) < run.settings.n_init, "it has other starts than it should.")
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
         msg = f"its parts do not fit together ({error})."

@@ -270,6 +270,15 @@ class IRM(BiclusterMixin, BaseEstimator):
         check_is_fitted(self)
         return summarise(self._result)
 
+    def report(self, path: str | Path, *, title: str | None = None) -> None:
+        """Write one HTML page that needs nothing else: pictures, blocks, clusters, search."""
+        from coblock.report import write_report
+
+        check_is_fitted(self)
+        asked = self.get_params(deep=False)
+        del asked["callback"], asked["checkpoint"]
+        write_report(self._result, path, settings=asked, title=title)
+
     def plot_blocks(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the probability of a link in every block; returns matplotlib's axes."""
         from coblock import plots

@@ -7,15 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 if TYPE_CHECKING:
     from types import FrameType
 
     from coblock.estimator import IRM
     from coblock.inference.report import Sweep
 
-INTERRUPTED = 130
 SUFFIX = ".checkpoint"
 STANDARD_ERROR = 2
 
@@ -47,9 +44,10 @@ def folder_of(checkpoint: Path) -> Path:
 
 @contextmanager
 def keeping(model: "IRM") -> Iterator[None]:
-    """Let Ctrl-C end a fit between two sweeps, with a checkpoint, and say how to go on.
+    """Let Ctrl-C end a fit between two sweeps, with a checkpoint.
 
-    A second Ctrl-C ends it at once; the checkpoint before, a minute old at most, stays.
+    A second Ctrl-C ends it at once; the checkpoint before, a minute old at most, stays. The
+    KeyboardInterrupt that comes out says how to go on.
 
     Parameters
     ----------
@@ -78,8 +76,7 @@ def keeping(model: "IRM") -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        typer.echo(_way_on(Path(str(model.checkpoint))), err=True)
-        raise typer.Exit(INTERRUPTED) from error
+        raise KeyboardInterrupt(_way_on(Path(str(model.checkpoint)))) from error
     finally:
         model.set_params(callback=callback)
         signal.signal(signal.SIGINT, earlier)

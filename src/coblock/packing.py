@@ -24,7 +24,7 @@ from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.result import Result
 from coblock.state import State
-from coblock.stored import Tensors, require, trace_of, trace_table
+from coblock.stored import CLOSE, Tensors, require, trace_of, trace_table
 
 CLASSES: dict[str, type] = {
     known.__name__: known
@@ -171,12 +171,24 @@ def _check_tables(m: list[Any], *tables: NDArray[Any]) -> tuple[int, int]:
     return clusters
 
 
+def _check_positive(*numbers: float | list[float] | NDArray[Any]) -> None:
+    for number in numbers:
+        possible = np.isfinite(number).all() and np.greater(number, 0.0).all()
+        require(possible, "one of its hyperparameters is not a positive number.")
+
+
 def _check_partition(partition: Partition) -> None:
-    relation = partition.relation
-    _check_domains(relation, partition.labels, partition.m, partition.alpha)
-    _check_tables(partition.m, partition.n, partition.N)
-    for label, m, size in zip(partition.labels, partition.m, relation.sizes, strict=True):
-        _check_labels(label, size, 0, m.size)
+    relation, m = partition.relation, partition.m
+    _check_domains(relation, partition.labels, m, partition.alpha)
+    _check_positive(partition.a, partition.b, partition.alpha)
+    clusters = _check_tables(m, partition.n, partition.N)
+    for label, sizes, objects in zip(partition.labels, m, relation.sizes, strict=True):
+        _check_labels(label, objects, 0, sizes.size)
+        fits = np.array_equal(np.bincount(label, minlength=sizes.size), sizes)
+        require(fits, "its clusters do not have the sizes that their labels say.")
+    n, N = Sums.of_labels(relation, partition.labels, clusters).tables(relation.kind, m)
+    fits = np.array_equal(n, partition.n) and np.array_equal(N, partition.N)
+    require(fits, "its blocks do not have the links that their labels say.")
 
 
 def _check_state(state: State) -> None:
@@ -184,10 +196,13 @@ def _check_state(state: State) -> None:
     _check_domains(relation, state.q, state.sure, state.m, priors.alpha)
     tables = (state.n, state.N, priors.a, priors.b, sums.links, sums.unseen, sums.together)
     clusters = _check_tables(state.m, *tables)
+    _check_positive(priors.a, priors.b, priors.alpha)
     _check_array(sums.own, np.float64, (2, clusters[0]))
     for q, sure, m, size in zip(state.q, state.sure, state.m, relation.sizes, strict=True):
         _check_array(q, np.float64, (size, m.size))
         require(np.isfinite(q).all() and (q >= 0.0).all(), "its memberships are not probabilities.")
+        fits = (np.abs(q.sum(axis=0) - m) <= CLOSE * size).all()
+        require(fits, "its clusters do not have the sizes that their memberships say.")
         _check_labels(sure, size, -1, m.size)
 
 
@@ -202,6 +217,8 @@ def _check_variational(run: VariationalRun) -> None:
         for array in arrays:
             for part, size in zip(array, sizes, strict=True):
                 _check_array(part, kind, (size,))
+    counted = len(run.changes) == run.number and run.averaged >= (run.mean is not None)
+    require(counted and run.step > 0.0, "its sweeps are not those that it has counted.")
     if run.mean is not None:
         _check_domains(run.state.relation, run.mean)
         for bar, q in zip(run.mean, run.state.q, strict=True):

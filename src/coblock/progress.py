@@ -30,6 +30,27 @@ def tell_and(callback: Callable[[Sweep], object] | None) -> Callable[[Sweep], ob
     return tell
 
 
+def counted(fits: int) -> Callable[[Sweep], str]:
+    """Return what tells, sweep by sweep, which of several fits it belongs to.
+
+    Examples
+    --------
+    >>> which = counted(5)
+    >>> for number in (1, 2, 1):
+    ...     told = which(Sweep(number, 0.5, 0.0, 0.0, 2, 2, 0.5))
+    >>> told
+    'fit 2 of 5, '
+    """
+    begun = 0
+
+    def which(sweep: Sweep) -> str:
+        nonlocal begun
+        begun += sweep.sweep == 1
+        return f"fit {max(begun, 1)} of {fits}, " if fits > 1 else ""
+
+    return which
+
+
 class Forecast:
     """How long a fit may still take, told from how its change has fallen so far.
 
@@ -66,8 +87,10 @@ class Forecast:
         if sweep.sweep == first.sweep:
             return None
         each = (sweep.seconds - first.seconds) / (sweep.sweep - first.sweep)
-        left = self._sweeps_left(first, sweep)
-        return None if left is None else each * min(left, max(self.max_iter - sweep.sweep, 0))
+        left, most = self._sweeps_left(first, sweep), max(self.max_iter - sweep.sweep, 0)
+        if left is None or (most < left < math.inf and len(self.recent) < WINDOW):
+            return None  # a few sweeps, of a search perhaps, say little about a far end
+        return each * min(left, most)
 
     def _sweeps_left(self, first: Sweep, last: Sweep) -> float | None:
         """Return in how many sweeps the change will have fallen to ``tol``."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from coblock.kernels import Floats, Indices
+from coblock.printable import printable
 from coblock.result import Result
 
 MEMBERS_SHOWN = 5
@@ -48,7 +49,8 @@ def _domain_lines(
             f"{what} cluster {k}: {members.size:,} {what}s, certainty {q[members, k].mean():.2f}; "
             f"links most to {links}"
         )
-        lines.append(f"    {', '.join(typical_members(q, label, k, names))}")
+        members_shown = map(printable, typical_members(q, label, k, names))
+        lines.append(f"    {', '.join(members_shown)}")
     return lines
 
 

@@ -1,5 +1,6 @@
 """What a person sees in the terminal."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -121,12 +122,18 @@ def evaluation_page(found: Evaluation, share: float) -> Group:
         table.add_column(name, justify=side)  # type: ignore[arg-type]
     for label, key in SCORES.items():
         mean, deviation = getattr(found.mean, key), getattr(found.deviation, key)
-        spread = "" if np.isnan(deviation) else f"{deviation:.4f}"
-        table.add_row(label, "none" if np.isnan(mean) else f"{mean:.4f}", spread)
-    sample = ", a weighted sample," if found.sampled else ""
-    runs = f"{len(found.runs)} run{'s' if len(found.runs) > 1 else ''}"
-    head = f"{share:.0%} of the cells held out ({found.held_out:,}{sample} in each of {runs}):\n"
-    return Group(Text(head), table)
+        digits = _digits(mean)
+        spread = "" if np.isnan(deviation) else f"{deviation:.{digits}f}"
+        table.add_row(label, "none" if np.isnan(mean) else f"{mean:.{digits}f}", spread)
+    cells = f"{found.held_out:,} cells" + (", a weighted sample" if found.sampled else "")
+    runs = "one run" if len(found.runs) == 1 else f"each of {len(found.runs)} runs"
+    return Group(Text(f"{share:.0%} held out in {runs}: {cells}\n"), table)
+
+
+def _digits(score: float) -> int:
+    """Return after how many digits a score is rounded: four of them, or more, are not leading 0."""
+    small = np.isfinite(score) and 0.0 < abs(score) < 0.1
+    return 4 + math.floor(-math.log10(abs(score))) if small else 4
 
 
 def _path(path: Path) -> Text:

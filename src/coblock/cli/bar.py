@@ -10,14 +10,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column
 
 from coblock.inference.report import Sweep
-from coblock.progress import Forecast
+from coblock.progress import Forecast, counted
 
 if TYPE_CHECKING:
     from coblock.estimator import IRM
 
 
 @contextmanager
-def bar(console: Console, model: "IRM", starts: int) -> Iterator[Callable[[Sweep], object]]:
+def bar(console: Console, model: "IRM", fits: int) -> Iterator[Callable[[Sweep], object]]:
     """Show a bar while the context lasts, and give the callback that moves it.
 
     It shows sweep, change, clusters, evidence (the bound of it that a sweep has reached) and the
@@ -29,18 +29,15 @@ def bar(console: Console, model: "IRM", starts: int) -> Iterator[Callable[[Sweep
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("Looking for a start (the first run compiles)", total=None)
         tol = model.tol if model.inference not in {"gibbs", "vb"} else 0.0
-        forecast, lock, begun = Forecast(tol, model.max_iter), Lock(), 0
+        forecast, which, lock = Forecast(tol, model.max_iter), counted(fits), Lock()
 
         def move(sweep: Sweep) -> None:
-            nonlocal begun
             with lock:  # starts may run side by side
-                begun += sweep.sweep == 1
                 left = forecast.seconds_left(sweep)
-                which = f"start {begun} of {starts}, " if starts > 1 else ""
                 done = None if left is None else sweep.seconds / max(sweep.seconds + left, 1e-9)
                 progress.update(
                     task,
-                    description=which + describe(sweep, left),
+                    description=which(sweep) + describe(sweep, left),
                     total=None if done is None else 1.0,
                     completed=done or 0.0,
                 )

@@ -4,9 +4,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from coblock.cli.failures import INTERRUPTED
 from coblock.cli.options import Layout
 
 if TYPE_CHECKING:
@@ -44,10 +41,10 @@ def fit_remotely(
     except ClusterError as error:
         raise ConnectionError(str(error)) from error
     except KeyboardInterrupt:
-        goes_on = "Interrupted. The same command goes on."
-        nothing = "Interrupted; nothing was written."
-        typer.echo(goes_on if kept and kept.exists() else nothing, err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        if kept is None or not kept.exists():
+            raise
+        msg = "Interrupted. The same command goes on."
+        raise KeyboardInterrupt(msg) from None
     model.n_features_in_ = found.n_features_in_
     model._publish(found._result)
 

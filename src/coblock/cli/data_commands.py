@@ -30,7 +30,7 @@ def evaluate(
     runs: Annotated[int, typer.Option(min=1, help="Each holds out other cells.")] = 5,
     largest: Annotated[
         int, typer.Option(min=2, help="Held-out cells of a run; of more, a sample is taken.")
-    ] = 20_000_000,
+    ] = 5_000_000,
 ) -> None:
     """Hide a tenth of the cells, fit the rest, score the hidden ones; several times.
 
@@ -44,7 +44,7 @@ def evaluate(
     model = fitting.estimator()
     reading = layout.read(edges, fitting.relation)
     tell_reading(reading, talk)
-    with talk.watching(model, starts=runs * fitting.n_init) as heard:
+    with talk.watching(model, fits=runs * fitting.n_init) as heard:
         found = run_protocol(
             reading.relation, model, share=share, runs=runs, seed=fitting.seed, largest=largest
         )
@@ -128,9 +128,17 @@ def _describe(drawn: "Drawn", out: Path) -> dict[str, object]:
     }
 
 
-def _page(drawn: "Drawn", out: Path) -> Callable[[], str]:
-    K1, K2 = drawn.probability.shape
-    return lambda: (
-        f"{drawn.X.nnz:,} links between {drawn.X.shape[0]:,} rows in {K1} clusters and "
-        f"{drawn.X.shape[1]:,} columns in {K2} clusters. Files in {out}"
-    )
+def _page(drawn: "Drawn", out: Path) -> "Callable[[], RenderableType]":
+    def page() -> "RenderableType":
+        from rich.console import Group
+
+        from coblock.terminal import file_line
+
+        K1, K2 = drawn.probability.shape
+        drawn_line = (
+            f"{drawn.X.nnz:,} links between {drawn.X.shape[0]:,} rows in {K1} clusters and "
+            f"{drawn.X.shape[1]:,} columns in {K2} clusters."
+        )
+        return Group(drawn_line, file_line(out))
+
+    return page

@@ -10,6 +10,13 @@ import typer
 from coblock.printable import printable
 
 NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+_WORDS = {
+    "header=False": "--no-header",
+    "header=True": "--header",
+    "max_iter (": "--max-iter (",
+    ") or tol;": ") or --tol;",
+    "look at trace_": "look at trace.csv",
+}
 _PARAMETER = re.compile(
     r"\b(?P<name>binarize|column|delimiter|encoding|inference|max_clusters|prior|relation|row|unseen"
     r"|value)=(?P<value>'[\w-]*'|\w*)"
@@ -29,8 +36,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             _fail(str(error), BAD_INPUT)
         except MemoryError:
             _fail("There is not enough memory for this relation.", BAD_INPUT)
-        except KeyboardInterrupt:
-            _fail("Interrupted; nothing was written.", INTERRUPTED)
+        except KeyboardInterrupt as error:  # told here, when no bar is in the way any more
+            typer.echo(str(error) or "Interrupted; nothing was written.", err=True)
+            raise typer.Exit(INTERRUPTED) from error
 
     return run
 
@@ -43,7 +51,8 @@ def in_options(text: str) -> str:
     >>> in_options("Say relation='directed', header=False, or name it with value=.")
     'Say --relation directed, --no-header, or name it with --value.'
     """
-    text = text.replace("header=False", "--no-header").replace("header=True", "--header")
+    for ours, its in _WORDS.items():
+        text = text.replace(ours, its)
     return _PARAMETER.sub(lambda found: _option(found["name"], found["value"]), text)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coblock.cli.cluster import fit_remotely
-from coblock.cli.failures import NOT_CONVERGED
+from coblock.cli.failures import NOT_CONVERGED, in_options
 from coblock.cli.options import CLUSTER, OUTPUT, EdgesFile, Fitting, Force, Formulas, Layout, Seed
 from coblock.cli.results import (
     REPORT,
@@ -64,7 +64,7 @@ def fit(
         reading = layout.read(edges, fitting.relation)
         tell_reading(reading, talk)
         told = {"edges": reading.edges, "duplicates": reading.duplicates}
-        told["notes"] = list(reading.notes)
+        told["notes"] = [in_options(note) for note in reading.notes]
         model.set_params(checkpoint=checkpoint_of(out))
         with talk.watching(model), keeping(model):
             model._fit(reading.relation)
@@ -77,7 +77,9 @@ def fit(
 
 
 def resume(
-    checkpoint: Annotated[Path, typer.Argument(help="What the interrupted fit has left.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(help="What the interrupted fit has left.", metavar="CHECKPOINT")
+    ],
     talk: Talk,
     out: Annotated[
         Path | None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coblock.cli.options import OUTPUT, Force, Formulas, Layout, ModelFile
-from coblock.cli.results import REPORT, check_folder, find_model, settings
+from coblock.cli.results import REPORT, check_folder, find_model
 from coblock.cli.talk import Talk, write_bytes
 
 if TYPE_CHECKING:
@@ -40,17 +40,17 @@ def report(
 
     Example:  coblock report result/model.safetensors --title "Our shops"
     """
-    from coblock.report import write_report
-
     fitted = find_model(model)
     place = out or (model if model.is_dir() else model.parent) / REPORT
-    write_report(fitted._result, place, settings=settings(fitted), title=title)
+    fitted.report(place, title=title)
     _tell_file(talk, place)
 
 
 def predict(
     model: ModelFile,
-    edges: Annotated[Path, typer.Argument(help="Edges of the new rows.", show_default=False)],
+    edges: Annotated[
+        Path, typer.Argument(help="Edges of the new rows.", metavar="EDGES", show_default=False)
+    ],
     layout: Layout,
     talk: Talk,
     out: TableFile = None,

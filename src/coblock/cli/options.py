@@ -20,12 +20,17 @@ EdgesFile = Annotated[
     typer.Argument(
         help="Edges: .csv, .tsv, .txt (each also .gz, .zst), .parquet, .arrow, .mtx, .npz, "
         ".graphml or .gml.",
+        metavar="EDGES",
         show_default=False,
     ),
 ]
 ModelFile = Annotated[
     Path,
-    typer.Argument(help="Model file that fit has written, or its folder.", show_default=False),
+    typer.Argument(
+        help="Model file that fit has written, or its folder.",
+        metavar="MODEL",
+        show_default=False,
+    ),
 ]
 Force = Annotated[
     bool,

@@ -25,23 +25,13 @@ def write_results(model: "IRM", folder: Path, *, title: str, formulas: bool = Fa
     """Write model, report and tables: all of them or none."""
     from coblock.export import write_tables
     from coblock.files import write_folder
-    from coblock.report import write_report
 
     def fill(place: Path) -> None:
         model.save(place / MODEL)
         write_tables(model._result, place, formulas=formulas)
-        write_report(model._result, place / REPORT, settings=settings(model), title=title)
+        model.report(place / REPORT, title=title)
 
     write_folder(folder, fill)
-
-
-def settings(model: "IRM") -> dict[str, object]:
-    """Return the parameters that a report shows."""
-    return {
-        name: value
-        for name, value in model.get_params().items()
-        if name not in {"callback", "checkpoint"}
-    }
 
 
 def find_model(path: Path) -> "IRM":

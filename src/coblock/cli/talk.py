@@ -54,7 +54,7 @@ class Talk:
             Console().print(page())
 
     @contextmanager
-    def watching(self, model: "IRM", starts: int | None = None) -> Iterator[list[Warning]]:
+    def watching(self, model: "IRM", fits: int | None = None) -> Iterator[list[Warning]]:
         """Tell of the sweeps of a model and of warnings while the context lasts.
 
         It gives the list of the warnings.
@@ -63,22 +63,22 @@ class Talk:
         ----------
         model : IRM
             Gets a callback for that time.
-        starts : int, optional
-            How many fits there will be; by default the model's ``n_init``.
+        fits : int, optional
+            How many there will be; by default the model's ``n_init``.
         """
         from rich.console import Console
 
-        console = Console(stderr=True)
+        console, fits = Console(stderr=True), fits or model.n_init
         with warnings.catch_warnings(), ExitStack() as stack:
             heard: list[Warning] = []
             warnings.showwarning = self._hear(heard)
             if not self.quiet and console.is_terminal:
                 from coblock.cli.bar import bar
 
-                callback = stack.enter_context(bar(console, model, starts or model.n_init))
+                callback = stack.enter_context(bar(console, model, fits))
                 stack.enter_context(_called(model, callback))
             elif not self.quiet:
-                stack.enter_context(_called(model, _log()))
+                stack.enter_context(_called(model, _log(fits)))
             yield heard
 
     def _hear(self, heard: list[Warning]) -> Callable[..., None]:
@@ -100,18 +100,19 @@ def _called(model: "IRM", callback: "Callable[[Sweep], object]") -> Iterator[Non
         model.set_params(callback=None)
 
 
-def _log() -> "Callable[[Sweep], object]":
+def _log(fits: int) -> "Callable[[Sweep], object]":
     """Return a callback for a log: the first sweep, then a line every few seconds."""
-    from coblock.progress import sweep_line
+    from coblock.progress import counted, sweep_line
 
-    told, lock = -math.inf, Lock()
+    told, which, lock = -math.inf, counted(fits), Lock()
 
     def tell(sweep: "Sweep") -> None:
         nonlocal told
         with lock:
+            fit = which(sweep)
             if monotonic() - told >= LOG_EVERY:
                 told = monotonic()
-                typer.echo(sweep_line(sweep), err=True)
+                typer.echo(fit + sweep_line(sweep), err=True)
 
     return tell
 

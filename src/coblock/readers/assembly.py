@@ -12,7 +12,7 @@ from coblock.kernels import Indices
 from coblock.readers.coding import LINK, States, compress, number_names
 from coblock.readers.errors import ReadError
 from coblock.readers.matrices import Cells
-from coblock.readers.pairs import Pairs
+from coblock.readers.pairs import Pairs, counted
 from coblock.readers.values import states
 from coblock.relation import Relation
 
@@ -117,8 +117,9 @@ def _of_new_names(
         known = max(int(part.max(initial=-1)) for part in codes[:main]) + 1
         if known < len(names):
             notes.append(
-                f"{len(names) - known:,} name(s) of the unseen list are not in the relation and "
-                f"were added to it, without links; the first is {names[known]!r}."
+                f"The unseen list has {counted(len(names) - known, 'name', 'names')} that the "
+                "relation has not. They were added to it, without links; the first is "
+                f"{names[known]!r}."
             )
     return tuple(notes)
 

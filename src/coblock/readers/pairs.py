@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 Where = Callable[[int], str]
 
+YES, NO, BLANK = ("yes", "y", "true"), ("no", "n", "false"), ("", "na", "nan", "null")
+_SAMPLE = 1000  # lines in which answers are looked for
+
 
 def edge_number(position: int) -> str:
     """Say which edge it is, where there are no lines to count."""
@@ -39,8 +42,9 @@ class Columns:
         free = [name for name in present if name not in taken]
         missing = [self.row, self.column].count(None)
         if len(free) < missing:
+            has = counted(len(present), "column", "columns")
             msg = (
-                f"{source} has {len(present):,} column(s) ({', '.join(map(repr, present))}), but "
+                f"{source} has {has} ({', '.join(map(repr, present))}), but "
                 "an edge needs two: one for rows, one for columns. If the fields are separated by "
                 "an unusual character, name it with delimiter=."
             )
@@ -108,7 +112,10 @@ def collect_pairs(
         raise ReadError(msg)
     used = {chosen.row, chosen.column, chosen.value}
     unused = [name for name in lazy.collect_schema().names() if name not in used]
-    return Pairs(frame, where, notes=notes + _of_unused(unused))
+    notes += _of_unused(unused)
+    if chosen.value is None and unused:
+        notes += _of_answers(lazy.select(unused), source)
+    return Pairs(frame, where, notes=notes)
 
 
 def _refuse_missing_names(
@@ -135,7 +142,7 @@ def _without_blank_lines(
     if not blank.any():
         return frame, where, ()
     positions = blank.not_().arg_true()
-    note = f"{blank.sum():,} blank line(s) were skipped."
+    note = f"{counted(int(blank.sum()), 'blank line was', 'blank lines were')} skipped."
     return frame.filter(~blank), lambda position: where(positions[position]), (note,)
 
 
@@ -143,4 +150,34 @@ def _of_unused(names: list[str]) -> tuple[str, ...]:
     if not names:
         return ()
     listed = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-    return (f"{len(names):,} column(s) were not used: {listed}. value= names one to be read.",)
+    count = counted(len(names), "column was", "columns were")
+    return (f"{count} not used: {listed}. value= names one to be read.",)
+
+
+def _of_answers(unused: "pl.LazyFrame", source: str) -> tuple[str, ...]:
+    """Tell of unused columns that say yes and no: without them every pair is a link."""
+    import polars as pl
+
+    with refusing(f"{source} cannot be read"):
+        text = [name for name, kind in unused.collect_schema().items() if kind == pl.String]
+        first = unused.select(text).head(_SAMPLE).collect()
+    known = {*YES, *NO, *BLANK}
+    for column in first:
+        words = set(column.fill_null("").str.strip_chars().str.to_lowercase())
+        if words <= known and not words.isdisjoint(NO):
+            return (
+                f"Column {column.name!r} says yes and no, but was not used: every line counts as "
+                f"a link. value={column.name!r} reads it.",
+            )
+    return ()
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with the word that goes with it.
+
+    Examples
+    --------
+    >>> counted(1, "line was", "lines were"), counted(2000, "line was", "lines were")
+    ('1 line was', '2,000 lines were')
+    """
+    return f"{number:,} {one if number == 1 else many}"

@@ -27,9 +27,9 @@ def read_arrow(path: Path, columns: Columns, *, lenient: bool = False) -> Pairs:
     import polars as pl
 
     with refusing(f"{path} is not an Arrow file, or is damaged"):
-        is_file = path.read_bytes()[:6] == b"ARROW1"
-        reader = pl.read_ipc if is_file else pl.read_ipc_stream
-        frame = reader(path.read_bytes())
+        content = path.read_bytes()
+        reader = pl.read_ipc if content.startswith(b"ARROW1") else pl.read_ipc_stream
+        frame = reader(content)
     chosen = columns.known_to(frame.columns) if lenient else columns
     return collect_pairs(frame.lazy(), chosen, str(path))
 

@@ -310,17 +310,20 @@ def _has_header(records: list[list[str]], named: list[str], assumed: bool) -> bo
     """Say whether the first line names the columns.
 
     It does if columns were asked for by name. It does not if one of its first two fields is
-    a number, or comes again in its column.
+    a number, or comes again in its column. It does if it has a word above numbers.
     """
     first, rest = [field.strip() for field in records[0]], records[1:]
     if not all(name.isdigit() for name in named):
         return True
     if any(_is_number(field) or not field for field in first[:2]):
         return False
-    columns = [{record[i].strip() for record in rest if i < len(record)} for i in range(2)]
-    if any(field in column for field, column in zip(first, columns, strict=False)):
+    columns = [{record[i].strip() for record in rest if i < len(record)} for i in range(len(first))]
+    if any(field in column for field, column in zip(first[:2], columns, strict=False)):
         return False
-    return assumed or any(column and all(map(_is_number, column)) for column in columns)
+    return assumed or any(
+        column and not _is_number(field) and all(map(_is_number, column))
+        for field, column in zip(first, columns, strict=True)
+    )
 
 
 def _is_number(text: str) -> bool:

@@ -6,12 +6,10 @@ import numpy as np
 
 from coblock.readers.coding import ABSENT, LINK, UNSEEN, States
 from coblock.readers.errors import ReadError, refusing
-from coblock.readers.pairs import Where
+from coblock.readers.pairs import BLANK, NO, YES, Where
 
 if TYPE_CHECKING:
     import polars as pl
-
-YES, NO, BLANK = ("yes", "y", "true"), ("no", "n", "false"), ("", "na", "nan", "null")
 
 
 def states(values: "pl.Series", binarize: float | None, where: Where) -> States:

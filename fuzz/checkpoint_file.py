@@ -1,0 +1,73 @@
+"""Fuzz target: whatever bytes a checkpoint has, it is refused, or fit to go on from."""
+
+import random
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from model_file import signed
+
+from coblock import IRM
+from coblock.loading import Unfinished
+
+SWEEPS = 2  # that an accepted checkpoint goes on for
+FITS = (  # sweep at which it is stopped, parameters: every kind of run that a file can hold
+    (1, {}),
+    (5, {}),
+    (2, {"refine": False, "inference": "acvb", "relation": "directed"}),
+    (3, {"refine": False, "init": "random", "n_init": 2, "tol": 0.0, "max_iter": 2}),
+    (2, {"inference": "gibbs", "relation": "undirected", "max_iter": 6}),
+)
+
+
+class StopError(Exception):
+    """Ends a fit, with a checkpoint of that very sweep."""
+
+
+def seeds() -> list[bytes]:
+    """Return checkpoints of small fits."""
+    X = np.kron(np.eye(2), np.ones((3, 3))) - np.eye(6)
+    X[0, 5] = 1.0
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fit.checkpoint"
+        for sweep, parameters in FITS:
+            model = IRM(random_state=0, checkpoint=path, callback=_stop(sweep), **parameters)
+            try:
+                model.fit(X)
+            except StopError:
+                found.append(path.read_bytes())
+                path.unlink()
+    assert len(found) == len(FITS), "a fit has ended before it could be stopped"
+    return found
+
+
+def read(path: Path, random_numbers: random.Random) -> None:
+    """Go on from a file; three of four are signed first, so as to be looked at."""
+    if random_numbers.random() < 0.75:
+        forged = signed(path.read_bytes())
+        if forged is not None:
+            path.write_bytes(forged)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        unfinished = Unfinished.read(path)
+        unfinished.model.set_params(callback=_stop(SWEEPS), verbose=0)
+        try:
+            unfinished.fit()
+        except StopError:
+            return
+
+
+def _stop(number: int) -> Callable[[object], None]:
+    """Return a callback that stops a fit after so many sweeps."""
+    seen = 0
+
+    def count(_sweep: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen >= number:
+            raise StopError
+
+    return count
