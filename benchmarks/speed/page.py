@@ -168,7 +168,8 @@ result count. Evidence is that of the labels under coblock's model, for all prog
 "Settled" sweeps are those of CVB0 from the spectral start after 12 sweeps, and after 100; objects
 that have stopped moving rest in them. The growth of memory is the peak of resident memory during a
 fit less what was resident before: Python, libraries, kernels (a small fit has loaded them) and the
-links as given. Peak memory is all of a process: the links as given and, of a peer, its libraries.
+links as given; what was freed before that has been given back to the system. Peak memory is all of
+a process: the links as given and, of a peer, its libraries.
 
 | measure | must | aim | found |
 |---|---|---|---|

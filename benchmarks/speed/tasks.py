@@ -1,6 +1,5 @@
 """Single measurements, each run in its own process: python -m speed.tasks NAME."""
 
-import gc
 import json
 import os
 import subprocess
@@ -122,8 +121,9 @@ def default_fit(
     """Fit with default settings; return time, memory, evidence and what is known of the truth.
 
     The growth of memory is the peak during the fit less what was resident before it: Python,
-    the libraries, the kernels (a small fit has loaded them) and the links as given. Where there
-    are several fits, the growth of each is told and the rest is of the first.
+    the libraries, the kernels (a small fit has loaded them) and the links as given, what was
+    freed before given back. Where there are several fits, the growth of each is told and the
+    rest is of the first.
     """
     drawn = relation(source)
     IRM(random_state=0, n_jobs=jobs).fit(small().X)
@@ -138,7 +138,6 @@ def default_fit(
 
 def _fit(X: sparse.csr_array, jobs: int, max_clusters: int | None) -> tuple[IRM, Answer]:
     model = IRM(random_state=0, n_jobs=jobs, max_clusters=max_clusters)
-    gc.collect()
     forget_peak()
     before = resident()
     seconds = timed(lambda: model.fit(X))

@@ -308,12 +308,15 @@ def _unseen_cells(unseen: Any, shape: tuple[int, int]) -> sparse.csr_array:
 
 def _pattern(cells: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_array:
     """Return a matrix of ones at the chosen stored cells; no memory is shared."""
-    if chosen.all():
-        index, start = cells.indices.copy(), cells.indptr.copy()
+    kind = np.int32 if chosen.size <= np.iinfo(np.int32).max else np.int64
+    if not chosen.any():
+        index, start = np.empty(0, kind), np.zeros(cells.indptr.size, kind)
+    elif chosen.all():
+        index, start = cells.indices.astype(kind), cells.indptr.astype(kind)
     else:
-        before = np.zeros(chosen.size + 1, dtype=cells.indptr.dtype)
+        before = np.zeros(chosen.size + 1, dtype=kind)
         np.cumsum(chosen, out=before[1:])
-        index, start = cells.indices[chosen], before[cells.indptr]
+        index, start = cells.indices[chosen].astype(kind, copy=False), before[cells.indptr]
     return sparse.csr_array((np.ones(index.size, dtype=np.int8), index, start), shape=cells.shape)
 
 

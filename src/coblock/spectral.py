@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from sklearn.utils import check_random_state
 
 from coblock.kernels import Floats, Place, spectral
 from coblock.kernels.spectral import Ends
@@ -73,7 +74,7 @@ def scaled_singular_vectors(links: Products, k: int, seed: int) -> list[NDArray[
     rows, columns = links.shape
     small = 0 if rows < columns else 1
     size = (min(rows, columns), min(k + OVERSAMPLES, rows, columns))
-    drawn = np.random.RandomState(seed).normal(size=size)
+    drawn = check_random_state(seed).normal(size=size)
     Q = drawn.astype(number_type(links.shape))
     for _ in range(POWER_ITERATIONS):
         Q = linalg.qr(_there_and_back(links, small, Q), mode="economic", overwrite_a=True)[0]
