@@ -74,8 +74,7 @@ def scaled_singular_vectors(links: Products, k: int, seed: int) -> list[NDArray[
     rows, columns = links.shape
     small = 0 if rows < columns else 1
     size = (min(rows, columns), min(k + OVERSAMPLES, rows, columns))
-    drawn = check_random_state(seed).normal(size=size)
-    Q = drawn.astype(number_type(links.shape))
+    Q = check_random_state(seed).normal(size=size).astype(number_type(links.shape), copy=False)
     for _ in range(POWER_ITERATIONS):
         Q = linalg.qr(_there_and_back(links, small, Q), mode="economic", overwrite_a=True)[0]
     Y = _there_and_back(links, small, Q)
@@ -109,7 +108,7 @@ def _there_and_back(links: Products, small: int, block: NDArray[Any]) -> NDArray
 
     A few vectors at a time: those of the larger side are the largest array of a start.
     """
-    out = np.empty_like(block, order="C")
+    out = np.empty_like(block, order="F")  # as LAPACK has it
     for some in _few_at_a_time(block):
         there = links.product(1 - small, np.ascontiguousarray(block[:, some]))
         out[:, some] = links.product(small, there)
