@@ -46,14 +46,16 @@ docs: $(VENV)/dev.stamp  ## the documentation as web pages, in docs/_build/html
 	@$(RUN) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "Documentation: $(CURDIR)/docs/_build/html/index.html"
 
-# A few runs within BUDGET minutes; RUNS=20 is the full protocol. Finished runs are not repeated.
+# Finished measurements are not repeated; BENCH="--only 'fit ml1m'" chooses, BENCH=--help says more.
+# graph-tool comes from Debian's package python3-graph-tool.
 DATA ?= ../shared/data
-bench: $(VENV)/core.stamp  ## speed beside other programs: make bench DATA=folder
+bench: $(VENV)/peers.stamp  ## speed beside other programs: make bench DATA=folder
 	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m speed $(BENCH)
 
 profile: $(VENV)/core.stamp  ## where the time of a default fit goes: make profile DATA=folder
 	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m speed.profile $(PROFILE)
 
+# A few runs within BUDGET minutes; RUNS=20 is the full protocol. Finished runs are not repeated.
 paper: $(VENV)/core.stamp  ## the paper's experiments: make paper DATA=folder [RUNS=20]
 	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m paper $(if $(RUNS),--runs $(RUNS)) \
 	    $(if $(BUDGET),--budget $(BUDGET)) $(if $(LIMIT),--limit $(LIMIT)) $(PAPER)
@@ -86,6 +88,12 @@ $(VENV)/made.stamp:
 $(VENV)/core.stamp: $(VENV)/made.stamp pyproject.toml constraints.txt
 	@echo "Installing coblock."
 	@$(PIP) -e .
+	@touch $@
+
+# The page of make bench says which program is missing.
+$(VENV)/peers.stamp: $(VENV)/core.stamp
+	@echo "Installing the programs to compare with."
+	@for peer in leidenalg sparsebm; do $(PIP) $$peer || echo "$$peer does not install here."; done
 	@touch $@
 
 # The development environment holds the plain one.

@@ -187,7 +187,7 @@ def test_a_whole_fit_is_that_of_one_machine(client, edges, prior):
 
 
 def test_a_start_in_single_precision_is_that_of_one_machine(client, edges, monkeypatch):
-    monkeypatch.setattr("coblock.start.MANY_OBJECTS", 1000)
+    monkeypatch.setattr("coblock.spectral.MANY_OBJECTS", 1000)
     relation = read(edges.frame, value="value").relation
     common = {"max_iter": 2, "random_state": SEED, "batch_size": BATCH}
     here = IRM(**common, tol=0).fit(relation)

@@ -7,14 +7,15 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.extmath import randomized_svd
 
 from coblock import IRM
 from coblock.evaluation import hold_out
 from coblock.generate import planted, synth1
 from coblock.relation import Relation
+from coblock.spectral import POWER_ITERATIONS, NormalisedLinks, scaled_singular_vectors
 from coblock.start import (
     memberships_of,
-    normalised_links,
     random_memberships,
     spectral_labels,
     truncation,
@@ -64,12 +65,56 @@ def test_unseen_cells_are_not_zeros():
     assert right > adjusted_rand_score(drawn.row_labels, zeros)
 
 
-def test_expected_values_of_unseen_cells_follow_the_degrees():
-    X = np.array([[1, 1, 1, np.nan], [1, 1, 0, 1], [0, 0, 0, 1], [0, 1, 0, 0.0]])
-    matrix = normalised_links(Relation.build(X)).toarray()
-    assert matrix[0, 3] > 0.0
-    assert (matrix[X == 0] == 0.0).all()
-    assert np.isfinite(matrix).all()
+def dense_normalised_links(X):
+    """Return the matrix whose singular vectors a start uses, written out."""
+    unseen = np.isnan(X)
+    links = np.where(unseen, 0.0, X)
+    density = links.sum() / max((~unseen).sum(), 1)
+    rates = [
+        links.sum(axis=a) / np.maximum((~unseen).sum(axis=a), 1)  # per cell that is seen
+        for a in (1, 0)
+    ]
+    filled = links + unseen * np.minimum(np.outer(*rates) / max(density, 1e-12), 1.0)
+    scales = [1 / np.sqrt(d + d.mean()) for d in (filled.sum(axis=1), filled.sum(axis=0))]
+    return filled * np.outer(*scales)
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.3])
+def test_products_are_those_of_the_normalised_links(hidden):
+    rng = np.random.default_rng(0)
+    X = (rng.random((30, 20)) < 0.3).astype(float)
+    X[rng.random(X.shape) < hidden] = np.nan
+    links, dense = NormalisedLinks.of(Relation.build(X)), dense_normalised_links(X)
+    for d, matrix in enumerate((dense, dense.T)):
+        block = rng.random((matrix.shape[1], 7))
+        assert_allclose(links.product(d, block), matrix @ block, rtol=1e-12)
+    values = links.product(0, np.eye(20))
+    assert (values[X == 0] == 0.0).all()
+    assert hidden == 0.0 or values[np.isnan(X)].mean() > 0.0
+
+
+@pytest.mark.parametrize("shape", [(90, 60), (60, 90), (40, 40)])
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_singular_vectors_are_those_of_scikit_learn(shape, kind, monkeypatch):
+    """Compared by what the points are made of: signs are nobody's."""
+    monkeypatch.setattr("coblock.spectral.number_type", lambda _: kind)
+    X = planted(shape, (3, 3), 4).X.toarray()
+    rows, columns = scaled_singular_vectors(NormalisedLinks.of(Relation.build(X)), 3, 0)
+    dense = dense_normalised_links(X)
+    U, S, Vt = randomized_svd(dense, 3, n_iter=POWER_ITERATIONS, random_state=0)
+    exact = 1e-9 if kind is np.float64 else 1e-4
+    assert rows.dtype == columns.dtype == kind
+    assert_allclose(abs(rows), abs(U * S), atol=exact)
+    assert_allclose(abs(columns), abs(Vt.T * S), atol=exact)
+
+
+def test_singular_vectors_of_fewer_dimensions_than_asked_for():
+    X = np.kron(np.eye(2), np.ones((15, 12)))  # of rank 2
+    for given in (X, np.zeros_like(X)):
+        points = scaled_singular_vectors(NormalisedLinks.of(Relation.build(given)), 6, 0)
+        for found in points:
+            assert np.isfinite(found).all()
+            assert abs(found[:, 2:]).max() < 1e-6
 
 
 def test_memberships_of_labels():

@@ -1,10 +1,22 @@
-"""Generated relations of the sizes that benchmarks need, with the truth that made them."""
+"""Relations of the sizes that benchmarks need, with the truth that made the generated ones.
 
+python -m speed.relations SOURCE drawn.npz
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from data import load
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
+
+TRIAL = "SPEED_TRIAL"  # where this variable is set, a small relation stands in for every one
 
 
 @dataclass(frozen=True)
@@ -73,3 +85,44 @@ def _best_ari(X: sparse.csr_array, z: list[np.ndarray], rate: np.ndarray) -> flo
     score = (X @ members).toarray() @ np.log(rate / (1.0 - rate)).T
     score += np.log1p(-rate) @ seen
     return float(adjusted_rand_score(z[0], score.argmax(axis=1)))
+
+
+GENERATED: dict[str, Callable[[], Planted]] = {
+    "20,000 x 5,000": lambda: planted((20_000, 5_000), (12, 10), 800_000, 1.05),
+    "200,000 x 20,000": lambda: planted((200_000, 20_000), (20, 15), 5_000_000, 1.04),
+    "netflix": lambda: planted((480_189, 17_770), (30, 20), 25_500_000, 1.0, tail=1.5),
+}
+
+
+def small() -> Planted:
+    """Return a relation that is fitted in no time, to warm up and to try things."""
+    return planted((1500, 900), (4, 4), 20_000, 1.0)
+
+
+def relation(source: str) -> Planted:
+    """Return a generated or a real relation; of the latter no truth is known.
+
+    A generated one is drawn by another process: the memory that takes is not ours.
+    """
+    if source not in GENERATED and TRIAL not in os.environ:
+        return Planted(load(source), None, None, np.nan)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "drawn.npz"
+        subprocess.run([sys.executable, "-m", "speed.relations", source, str(path)], check=True)
+        with np.load(path) as kept:
+            cells = (kept["data"], kept["indices"], kept["indptr"])
+            X = sparse.csr_array(cells, shape=tuple(kept["shape"]))
+            return Planted(X, kept["rows"], kept["columns"], float(kept["best"]))
+
+
+def draw(source: str, path: str) -> None:
+    """Draw a relation and write it to a file."""
+    drawn = small() if TRIAL in os.environ else GENERATED[source]()
+    X = drawn.X
+    index = X.indices.astype(np.int32)
+    parts = {"data": X.data, "indices": index, "indptr": X.indptr.astype(np.int32)}
+    np.savez(path, shape=X.shape, rows=drawn.rows, columns=drawn.columns, best=drawn.best, **parts)
+
+
+if __name__ == "__main__":
+    draw(*sys.argv[1:])

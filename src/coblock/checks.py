@@ -149,6 +149,8 @@ def check_binary(X: sparse.csr_array) -> None:
 
 def check_disjoint(links: sparse.csr_array, unseen: sparse.csr_array) -> None:
     """Refuse cells that are said to be unseen and to be a link."""
+    if not unseen.nnz:
+        return
     both = sparse.csr_array(links.multiply(unseen))
     both.eliminate_zeros()
     if both.nnz:

@@ -7,6 +7,7 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock import checks
@@ -250,7 +251,10 @@ def _is_sparse(X: Any) -> bool:
 
 
 def _stored_cells(X: Any, name: str) -> sparse.csr_array:
-    """Return the input as a sparse matrix of float64 with duplicates added and indices sorted."""
+    """Return the input as a sparse matrix with duplicates added and indices sorted.
+
+    One that is in order already is not copied, and must not be written to.
+    """
     if not _is_sparse(X):
         X = np.asarray(X)
     if X.dtype.kind not in "buif":
@@ -259,6 +263,10 @@ def _stored_cells(X: Any, name: str) -> sparse.csr_array:
     checks.check_shape(X.shape, "bipartite")
     if _is_sparse(X):
         checks.check_indices(X, name)
+        if X.format == "csr":
+            cells = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
+            if cells.has_canonical_format:
+                return cells
         X = X.astype(np.float64)  # a copy, before duplicates are added up: small integers overflow
     cells = sparse.csr_array(X, dtype=np.float64)
     cells.sum_duplicates()
@@ -270,17 +278,16 @@ def _split(cells: sparse.csr_array, binarize: float | None) -> tuple[Any, Any]:
     checks.check_finite(cells)
     if binarize is None:
         checks.check_binary(cells)
-    hidden = np.isnan(cells.data)
     if binarize is not None and binarize < 0:
         msg = (
             f"binarize={binarize:g} would make links of all cells that are 0, stored or not. "
             "Choose a threshold of at least 0."
         )
         raise ValueError(msg)
-    threshold = 0.0 if binarize is None else binarize
+    threshold = np.float64(0.0 if binarize is None else binarize)  # all digits in comparisons
     with np.errstate(invalid="ignore"):
-        linked = cells.data > threshold
-    return _pattern(cells, linked), _pattern(cells, hidden)
+        links = _pattern(cells, cells.data > threshold)
+    return links, _pattern(cells, np.isnan(cells.data))
 
 
 def _unseen_cells(unseen: Any, shape: tuple[int, int]) -> sparse.csr_array:
@@ -299,10 +306,17 @@ def _unseen_cells(unseen: Any, shape: tuple[int, int]) -> sparse.csr_array:
     return _pattern(cells, np.ones(cells.nnz, dtype=bool))
 
 
-def _pattern(cells: sparse.csr_array, chosen: Any) -> sparse.csr_array:
-    """Return a matrix of ones at the chosen stored cells."""
-    counts = np.concatenate(([0], np.cumsum(chosen)))
-    start, index = counts[cells.indptr], cells.indices[chosen]
+def _pattern(cells: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_array:
+    """Return a matrix of ones at the chosen stored cells; no memory is shared."""
+    kind = np.int32 if chosen.size <= np.iinfo(np.int32).max else np.int64
+    if not chosen.any():
+        index, start = np.empty(0, kind), np.zeros(cells.indptr.size, kind)
+    elif chosen.all():
+        index, start = cells.indices.astype(kind), cells.indptr.astype(kind)
+    else:
+        before = np.zeros(chosen.size + 1, dtype=kind)
+        np.cumsum(chosen, out=before[1:])
+        index, start = cells.indices[chosen].astype(kind, copy=False), before[cells.indptr]
     return sparse.csr_array((np.ones(index.size, dtype=np.int8), index, start), shape=cells.shape)
 
 
@@ -315,7 +329,7 @@ def _join(left: Any, right: Any) -> sparse.csr_array:
 
 def _without_diagonal(pattern: sparse.csr_array) -> sparse.csr_array:
     """Return the pattern without the cells of objects with themselves."""
-    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+    rows = np.repeat(np.arange(pattern.shape[0], dtype=np.int32), np.diff(pattern.indptr))
     return _pattern(pattern, rows != pattern.indices)
 
 

@@ -88,7 +88,8 @@ class State:
         priors = Priors(
             list(self.priors.alpha), self.priors.a[table], self.priors.b[table], self.priors.shared
         )
-        q = [renormalised(q[:, kept]) for q, kept in zip(self.q, keep, strict=True)]
+        chosen = (np.take(q, kept, axis=1) for q, kept in zip(self.q, keep, strict=True))
+        q = [renormalised(part) for part in chosen]  # an index would copy, and a second time
         return State(self.relation, q, priors)
 
     def bound(self, entropy: float) -> float:

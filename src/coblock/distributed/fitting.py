@@ -12,12 +12,12 @@ from coblock.distributed import tasks
 from coblock.distributed.checkpoint import Keeper, restore
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.schedule import ClusterSchedule
-from coblock.distributed.spectral import singular_vectors
+from coblock.distributed.spectral import ClusterLinks
 from coblock.fitting import Callback, FitRun, Settings, best_of
 from coblock.kernels import Floats
 from coblock.relation import Relation
 from coblock.result import Result
-from coblock.start import START_CLUSTERS, Decompose, memberships_of, spectral_labels, truncation
+from coblock.start import START_CLUSTERS, memberships_of, spectral_labels, truncation
 
 
 def fit(
@@ -103,5 +103,4 @@ def _spectral_start(
 ) -> list[Floats]:
     local = cast("Relation", relation)
     clusters = truncation(local, settings.max_clusters, START_CLUSTERS)
-    decompose = cast("Decompose", singular_vectors)
-    return memberships_of(spectral_labels(local, clusters, rng, decompose))
+    return memberships_of(spectral_labels(local, clusters, rng, ClusterLinks.of(relation)))

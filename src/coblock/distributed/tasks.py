@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from scipy import sparse
 
 from coblock.batches import no_change
 from coblock.distributed.compact import Rows, packed, spelled_out
@@ -12,8 +11,9 @@ from coblock.distributed.replica import Copy, Letter, Versions, surely_current
 from coblock.distributed.shard import Shard, domain_of, writable
 from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch, kernel
 from coblock.kernels.blocks import add_outer, gather, label_sums
+from coblock.kernels.spectral import Ends
 from coblock.kernels.tables import shared_tables
-from coblock.start import expected, pattern
+from coblock.spectral import degrees_of, product_of
 
 Anything = TypeVar("Anything")
 Changes: TypeAlias = tuple[Floats, Floats, Floats]  # of sizes, links and unseen cells
@@ -197,46 +197,18 @@ def describe(shard: Shard) -> tuple[Indices, Indices]:
     return links.astype(np.int32), unseen.astype(np.int32)
 
 
-def expect_unseen(
-    shard: Shard, rates: tuple[Floats, Floats] | None, density: float, kind: str
-) -> tuple[sparse.csr_array, Floats]:
-    """Return links and what is expected of unseen cells, and the sums of the objects.
-
-    Rows are added up as SciPy adds up rows, columns as it adds up columns. There are no rates
-    where the relation has no unseen cells.
-    """
-    place, objects = shard.place, shard.layout.objects(shard.number)
-    shape = (objects.size, shard.others)
-    filled = pattern(place.link_start, place.link, shape, kind)
-    if rates is not None:
-        unseen = pattern(place.unseen_start, place.unseen, shape, kind)
-        mine = np.repeat(rates[shard.d][objects], np.diff(place.unseen_start))
-        unseen.data = expected(mine, rates[1 - shard.d][place.unseen], density)
-        filled = sparse.csr_array(filled + unseen)
-    by_row = shard.d == 0
-    sums = filled.sum(axis=1) if by_row else filled @ np.ones(shape[1], dtype=filled.dtype)
-    return filled, np.asarray(sums)
+def degrees(shard: Shard, rate: Floats, rate_other: Floats, density: float) -> Floats:
+    """Return the links of the shard's objects with what is expected of their unseen cells."""
+    rates = (writable(rate)[_objects(shard)], writable(rate_other))
+    return degrees_of(shard.place, *rates, density)
 
 
-def sums_of(filled: tuple[sparse.csr_array, Floats]) -> Floats:
-    """Return the sums alone."""
-    return filled[1]
+def multiply(shard: Shard, ends: tuple[Ends, Ends], density: float, block: Floats) -> Floats:
+    """Return the product of the shard's normalised links and a dense block."""
+    both = [Ends(*(writable(values) for values in one)) for one in ends]
+    mine = Ends(*(values[_objects(shard)] for values in both[shard.d]))
+    return product_of(shard.place, mine, both[1 - shard.d], density, writable(block))
 
 
-def normalise(
-    filled: tuple[sparse.csr_array, Floats], shard: Shard, scales: tuple[Floats, Floats]
-) -> sparse.csr_array:
-    """Return the cells divided by the root of the degrees of their ends, rows first."""
-    matrix = filled[0].copy()
-    objects = shard.layout.objects(shard.number)
-    mine = np.repeat(scales[shard.d][objects], np.diff(matrix.indptr))
-    others = scales[1 - shard.d][matrix.indices]
-    first, second = (mine, others) if shard.d == 0 else (others, mine)
-    matrix.data *= first
-    matrix.data *= second
-    return matrix
-
-
-def multiply(matrix: sparse.csr_array, operand: Floats) -> Floats:
-    """Return the product with a dense matrix."""
-    return np.asarray(matrix @ operand)
+def _objects(shard: Shard) -> Indices:
+    return shard.layout.objects(shard.number)
