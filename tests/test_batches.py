@@ -231,8 +231,8 @@ def test_a_default_fit_ends_where_nobody_would_change_the_label(batch_size):
 
 
 def test_memberships_are_averaged_over_samples_around_the_partition():
-    X = np.random.default_rng(3).random((60, 50)) < 0.3  # nothing to be sure of
-    X[:20, :20] |= np.random.default_rng(4).random((20, 20)) < 0.4
+    drawn = synth1(0).X.toarray()[::3, ::3].astype(bool)
+    X = drawn ^ (np.random.default_rng(3).random(drawn.shape) < 0.2)  # nothing to be sure of
     run = around_a_partition(X)
     assert run.samples == MOST_SAMPLES
     assert any((m > 0).sum() > 1 for m in run.partition.m)

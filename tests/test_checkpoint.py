@@ -116,7 +116,7 @@ SETTINGS = {
 }
 SEARCH = {"climbing", "loosening"}
 PHASES = {
-    "sequential": SEARCH | {"conditional", "sampling"},
+    "sequential": SEARCH | {"variational", "conditional", "sampling"},
     "batches": SEARCH | {"conditional", "sampling"},
     "second order": SEARCH | {"variational", "averaging"},
     "plain": {"variational", "averaging"},

@@ -19,7 +19,7 @@ from coblock.inference.conditional import ConditionalRun
 from coblock.inference.gibbs import GibbsRun
 from coblock.inference.report import Sweep
 from coblock.inference.search import SearchRun
-from coblock.inference.variational import WARM, VariationalRun
+from coblock.inference.variational import SHORTEST_BURN_IN, WARM, VariationalRun
 from coblock.kernels import Floats, Indices
 from coblock.partition import Partition
 from coblock.relation import Relation
@@ -37,6 +37,8 @@ from coblock.state import State
 
 Callback = Callable[[Sweep], object]
 LONGEST_PREPARATION = 50  # CVB0 sweeps that make labels of a random start
+LONGEST_SETTLING = 100  # and those that follow the search of a small relation,
+STILL = 1e-5  # until memberships change less
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,13 @@ class FitRun:
             assert self.search is not None
             yield from self.search.sweeps(began)
             self.run = self._after(self.search.partition)
+        before = 0 if self.search is None else self.search.number
+        if isinstance(self.run, VariationalRun) and self._ends_around_a_partition():
+            yield from settling_sweeps(self.run, began, before)
+            self.run = self._around(self.run)
         if isinstance(self.run, GibbsRun):
             yield from self.run.sweeps(began)
         else:
-            before = 0 if self.search is None else self.search.number
             yield from self.run.sweeps(began, before)
 
     def _begin(self) -> None:
@@ -174,20 +179,35 @@ class FitRun:
     def _after(self, found: Partition) -> ConditionalRun | VariationalRun:
         """Return what follows the search: memberships around its partition, or soft sweeps.
 
-        The latter for methods of second order and priors per block, which partitions have not.
+        Where there are few objects, soft sweeps come first in any case: the evidence may make
+        each a cluster of its own, which they undo. With many, in batches, they would drift to
+        less evidence.
         """
-        if self.settings.inference.endswith("0") and self.settings.shared_prior:
+        if self._ends_around_a_partition() and not self._is_small():
             return ConditionalRun(found, self.rng, self.schedule)
         run = self._variational(memberships_of(found.labels, 1.0), self._priors_of(found))
         run.warm = True
         return run
+
+    def _around(self, soft: VariationalRun) -> ConditionalRun:
+        """Return the run around the partition that soft sweeps have led to."""
+        found = Partition.start(self.relation, most_probable(soft.memberships))
+        return ConditionalRun(found, self.rng, self.schedule, number=soft.number)
+
+    def _ends_around_a_partition(self) -> bool:
+        """Say whether the fit ends so: after a search, but for second order and other priors."""
+        settings = self.settings
+        return settings.refine and settings.inference.endswith("0") and settings.shared_prior
+
+    def _is_small(self) -> bool:
+        return self.schedule.is_sequential(self.relation.sizes)
 
     def may_stop(self) -> bool:
         """Say whether the stop rule applies to the last sweep."""
         run = self.run
         if isinstance(run, ConditionalRun):
             return run.is_complete
-        if not isinstance(run, VariationalRun):
+        if not isinstance(run, VariationalRun) or self._ends_around_a_partition():
             return False
         begun = run.averaged > 1 if run.method.startswith("a") else run.number > 1
         return begun and run.is_complete()
@@ -264,6 +284,18 @@ class FitRun:
         shape, shared = partition.n.shape, self.settings.shared_prior
         a, b = np.full(shape, partition.a), np.full(shape, partition.b)
         return Priors(list(partition.alpha), a, b, shared)
+
+
+def settling_sweeps(run: VariationalRun, began: float, before: int) -> Iterator[Sweep]:
+    """Yield the sweeps of a run until its memberships hardly change, but not very many.
+
+    From a partition they may change slowly at first.
+    """
+    sweeps = run.sweeps(began, before)
+    while run.number < LONGEST_SETTLING:
+        if run.number >= SHORTEST_BURN_IN and run.changes[-1] < STILL:
+            break
+        yield next(sweeps)
 
 
 def follow(
