@@ -93,7 +93,7 @@ def heldout(runs: int, names: list[str]) -> Iterator[str]:
 
 def order(runs: int, names: list[str]) -> Iterator[str]:
     """Held-out log likelihood per cell by what follows the search."""
-    yield "| relation | given the partition (default) | second-order sweeps | VB sweeps |"
+    yield "| relation | around the partition (default) | second-order sweeps | VB sweeps |"
     yield "|---|---|---|---|"
     for name in [name for name in (*SYNTHETIC, "enron156_200110") if name in names]:
         scores = []
