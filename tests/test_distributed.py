@@ -136,9 +136,7 @@ def test_another_seed_gives_other_bits(client, edges, local):
         assert_same(model, local)
 
 
-@pytest.mark.parametrize("large", [0, 1 << 20])  # bytes, from which tasks carry the news
-def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges, monkeypatch, large):
-    monkeypatch.setattr("coblock.distributed.board.LARGE", large)
+def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges):
     relation = read(edges.frame, value="value").relation
     rng = np.random.default_rng(1)
     init = [rng.integers(0, 3, size) for size in relation.sizes]
@@ -153,26 +151,21 @@ def test_objects_that_rest_and_steps_that_shorten_are_those_of_one_machine(
     client, edges, monkeypatch
 ):
     monkeypatch.setattr("coblock.inference.variational.STALLED", 0.0)  # steps are halved early
-    cuts, steps = [], []
-    pieces, visited = ClusterSchedule._pieces, ClusterSchedule._visited
+    shares, steps = [], []
+    expect = ClusterSchedule.expect_visits
 
-    def count_pieces(*given):
-        found = pieces(*given)
-        cuts.append(len(found))
-        return found
+    def see(schedule, state, turns, step):
+        shares.append(sum(turn[1].size for turn in turns) / sum(state.relation.sizes))
+        steps.append(step)
+        return expect(schedule, state, turns, step)
 
-    def see_step(*given):
-        steps.append(given[-1])
-        return visited(*given)
-
-    monkeypatch.setattr(ClusterSchedule, "_pieces", count_pieces)
-    monkeypatch.setattr(ClusterSchedule, "_visited", see_step)
+    monkeypatch.setattr(ClusterSchedule, "expect_visits", see)
     relation = read(edges.frame, value="value").relation
     common = {"refine": False, "inference": "cvb0", "batch_size": BATCH, "random_state": 0}
     here = IRM(**common, max_iter=20, tol=0).fit(relation)
     there = fitted(client, edges.folder, **common, max_iter=20)
     assert_same(there, here)
-    assert max(cuts) > 1
+    assert min(shares) < 1.0
     assert min(steps) < 1.0
 
 

@@ -101,8 +101,8 @@ def check_versions(client: Client, here: dict[str, str] | None = None) -> None:
             raise ClusterError(msg)
 
 
-def ask(client: Client, futures: Sequence[Future]) -> list[Any]:
-    """Return the results of all tasks; never wait for workers that do not come back."""
+def ask(client: Client, futures: Sequence[Future], *, gather: bool = True) -> list[Any]:
+    """Return the results of all tasks, or just wait; never for workers that do not come back."""
     with plain_errors(client), client.as_current():
         since: float | None = None
         while True:
@@ -119,7 +119,7 @@ def ask(client: Client, futures: Sequence[Future]) -> list[Any]:
                         "checkpoint goes on where it was."
                     )
                     raise ClusterError(msg) from None
-        return client.gather(list(futures))
+        return client.gather(list(futures)) if gather else []
 
 
 @contextmanager

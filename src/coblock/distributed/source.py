@@ -12,7 +12,8 @@ from distributed import Client, Future
 
 from coblock import checks
 from coblock.distributed.connection import ClusterError, ask, this_worker
-from coblock.distributed.crew import SIDES, Crew, Futures, Layouts, threads
+from coblock.distributed.course import SIDES
+from coblock.distributed.crew import Crew, Futures, Layouts, threads
 from coblock.distributed.layout import Layout
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.schedule import batch_size
