@@ -69,18 +69,22 @@ def own_cells(relation: Relation) -> Floats:
     return np.zeros((2, relation.shape[0]))
 
 
-def climb(nodes: Mapping[Node, Changes], leaves: int) -> dict[Node, Changes]:
-    """Add neighbours in a tree of so many leaves, as far up as both of them are there.
+def climb(
+    nodes: Mapping[Node, Changes], leaves: int, *, complete: bool = True
+) -> dict[Node, Changes]:
+    """Add neighbours in a tree of so many leaves, up to the root.
 
-    Wherever nodes are added first, the root has the same bits. A node without a neighbour moves
-    up as it is.
+    A node without a neighbour moves up as it is: where nothing has changed there need be none.
+    If the nodes are not ``complete``, it waits for its neighbour and is returned beside others.
+    Wherever nodes are added first, the root has the same bits.
     """
     found, level = dict(nodes), 0
     while leaves > 1:
         for i in range(0, leaves, 2):
             pair = [(level, j) for j in (i, i + 1) if j < leaves]
-            if all(node in found for node in pair):
-                below = [found.pop(node) for node in pair]
+            there = [node for node in pair if node in found]
+            if there == pair or (complete and there):
+                below = [found.pop(node) for node in there]
                 found[level + 1, i // 2] = below[0] if len(below) == 1 else _added(*below)
         leaves, level = -(-leaves // 2), level + 1
     return found

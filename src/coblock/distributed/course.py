@@ -16,6 +16,7 @@ from coblock.distributed.tasks import Errand
 
 SIDES = ("rows", "columns")
 LONGEST = 400  # turns that somebody may not have heard of before everything is told anew
+GATHERINGS = 4  # of answers, in a sweep
 Tell: TypeAlias = Callable[[], tuple[Future, Opening]]  # memberships and counts as they stand
 
 
@@ -47,6 +48,7 @@ class Course:
     _turns: deque[Turn] = field(default_factory=deque)
     _posted: deque[list[Future]] = field(default_factory=deque)
     _gathered: deque[list[Answer]] = field(default_factory=deque)
+    _together: int = 1  # turns whose answers are gathered at once, at least
     _terms: Terms | None = None
     _shards: tuple[list[Future], list[Future]] = ([], [])
 
@@ -86,6 +88,7 @@ class Course:
         keys = [self._add(graph, turn, told, sweep) for turn in turns]
         futures = iter(self.client.get(graph, [key for some in keys for key in some], sync=False))
         self._posted = deque([next(futures) for _ in some] for some in keys)
+        self._together = -(-len(turns) // GATHERINGS)
         self._done = [*self._done[: -len(turns)], *self._with_futures(len(turns))]
         self._let_go()
 
@@ -134,8 +137,9 @@ class Course:
         self._done = [(version, answers) for version, answers in self._done if version > oldest]
 
     def _gather(self) -> None:
-        """Wait for the next turn, and gather with it those that are done."""
-        ask(self.client, self._posted[0], gather=False)
+        """Wait for the next turns, and gather with them those that are done."""
+        some = min(len(self._posted), self._together)
+        ask(self.client, self._posted[some - 1], gather=False)
         ready = list(takewhile(lambda some: all(f.done() for f in some), self._posted))
         answers = iter(ask(self.client, [future for some in ready for future in some]))
         for some in ready:

@@ -113,7 +113,8 @@ def visit(shard: Shard, standing: Standing, terms: Terms, errand: Errand) -> Tur
         batch.visit_all(BIPARTITE, domain, other, tables, terms.step, outcome)
         leaves[0, number] = (outcome.m, outcome.links, outcome.unseen)
     width = layout.leaves(errand.b)
-    changes = {node: _without_zeros(change) for node, change in climb(leaves, width).items()}
+    added = climb(leaves, width, complete=False)
+    changes = {node: _without_zeros(change) for node, change in added.items()}
     found = [of_all[chosen - first] for of_all in left]
     return Turned(standing.version + 1, d, shortened(chosen), packed(fresh), width, changes, *found)
 
