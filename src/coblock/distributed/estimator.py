@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -128,12 +129,16 @@ random_state, warm_start, callback, verbose
         """
         settings = self._settings()
         _refuse_what_is_local(self.relation, settings, X, unseen)
+        self._fit_folder(X, settings)
+        return self
+
+    def _fit_folder(self, folder: str | Path, settings: Settings) -> None:
+        """Bring the edges to the workers, fit, and publish the result."""
         client = connect(self.client)
-        reader = Reader(
-            "bipartite", Columns(self.row, self.column, self.value), self.binarize, Layout()
-        )
+        columns = Columns(self.row, self.column, self.value)
+        reader = Reader("bipartite", columns, self.binarize, Layout())
         with plain_errors(client):
-            relation = load(client, X, reader, settings.batch_size, self.shards)
+            relation = load(client, folder, reader, settings.batch_size, self.shards)
             self.n_features_in_ = relation.shape[1]
             seed = check_random_state(self.random_state).randint(2**31)
             result = fit(
@@ -147,7 +152,22 @@ random_state, warm_start, callback, verbose
             )
         relation.fitting = False
         self._publish(result)
-        return self
+
+    def __sklearn_clone__(self) -> "DistributedIRM":
+        """Return an unfitted twin; a client is shared, there is no second one."""
+        parameters = self.get_params(deep=False)
+        copies = {
+            name: value if name == "client" else clone(value, safe=False)
+            for name, value in parameters.items()
+        }
+        return type(self)(**copies)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: of a client its scheduler's address."""
+        state = dict(super().__getstate__())
+        if isinstance(self.client, Client):
+            state["client"] = self.client.scheduler.address
+        return state
 
     def collect(self) -> "DistributedIRM":
         """Bring the links from the workers to this machine, which must have room for them.
