@@ -46,8 +46,8 @@ def connect(client: Client | str | None, timeout: float = 10.0) -> Client:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError:
         msg = (
-            f"The scheduler at {_address(client)} has no workers, and got none in "
-            f"{timeout:g} s. Start some with: dask worker {_address(client)}"
+            f"The scheduler at {address_of(client)} has no workers, and got none in "
+            f"{timeout:g} s. Start some with: dask worker {address_of(client)}"
         )
         raise ClusterError(msg) from None
     check_versions(client)
@@ -115,7 +115,7 @@ def ask(client: Client, futures: Sequence[Future], *, gather: bool = True) -> li
                 if since is not None and monotonic() - since > PATIENCE:
                     msg = (
                         f"All workers have been gone for {PATIENCE:.0f} s. Start workers with: "
-                        f"dask worker {_address(client)}, and fit again; a fit with a "
+                        f"dask worker {address_of(client)}, and fit again; a fit with a "
                         "checkpoint goes on where it was."
                     )
                     raise ClusterError(msg) from None
@@ -150,6 +150,6 @@ def this_worker() -> str:
     return str(get_worker().address)
 
 
-def _address(client: Client) -> str:
+def address_of(client: Client) -> str:
     """Return the address of the scheduler."""
     return str(client.scheduler_info(n_workers=0)["address"])

@@ -138,8 +138,8 @@ class Course:
 
     def _gather(self) -> None:
         """Wait for the next turns, and gather with them those that are done."""
-        some = min(len(self._posted), self._together)
-        ask(self.client, self._posted[some - 1], gather=False)
+        last = min(len(self._posted), self._together) - 1
+        ask(self.client, self._posted[last], gather=False)
         ready = list(takewhile(lambda some: all(f.done() for f in some), self._posted))
         answers = iter(ask(self.client, [future for some in ready for future in some]))
         for some in ready:

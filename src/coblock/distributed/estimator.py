@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from coblock import model_file
-from coblock.distributed.connection import connect, plain_errors
+from coblock.distributed.connection import address_of, connect, plain_errors
 from coblock.distributed.fitting import fit
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.source import load
@@ -166,7 +166,7 @@ random_state, warm_start, callback, verbose
         """Return what is pickled: of a client its scheduler's address."""
         state = dict(super().__getstate__())
         if isinstance(self.client, Client):
-            state["client"] = self.client.scheduler.address
+            state["client"] = address_of(self.client)
         return state
 
     def collect(self) -> "DistributedIRM":
