@@ -32,8 +32,9 @@ from scipy import sparse
 from scipy.optimize import nnls
 
 from coblock import IRM, __version__
-from coblock.batches import BATCHES, PARTS
+from coblock.batches import PARTS
 from coblock.distributed import DistributedIRM
+from coblock.distributed.schedule import BATCHES
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 BLOCKS = (20, 15)
@@ -158,6 +159,7 @@ def measure(case: Case, kind: str, workers: int, sweeps: int, rounds: int) -> Ru
     """Fit here and there in turn; return the figures."""
     common, wire = parameters(case.start, sweeps, kind), []
     here, there = [], []
+    sizes = tuple(-(-size // BATCHES) for size in case.X.shape)  # the same batches
     with tempfile.TemporaryDirectory() as folder, cluster(workers) as client:
         write(case, Path(folder))
         idle = max(client.run(memory).values())
@@ -167,7 +169,7 @@ def measure(case: Case, kind: str, workers: int, sweeps: int, rounds: int) -> Ru
                 wire.append(written(client))
 
         for _ in range(rounds):
-            local = IRM(**common, n_jobs=2).fit(case.X)
+            local = IRM(**common, batch_size=sizes, n_jobs=2).fit(case.X)
             model = DistributedIRM(client, **common, callback=weigh).fit(Path(folder, "edges"))
             assert np.array_equal(model.row_membership_, local.row_membership_)
             here.append(times(local))

@@ -34,7 +34,7 @@ from coblock.readers import Reader, ReadError
 from coblock.readers.pairs import Columns
 from coblock.readers.text import Layout as Text
 
-SEED, SWEEPS = 3, 14
+SEED, SWEEPS = 3, 10
 BATCH = 400  # in four parts
 PUBLIC = (
     "row_labels_",
@@ -130,6 +130,14 @@ def test_bits_are_those_of_one_machine(client, edges, local):
     model.release()
 
 
+def test_without_a_size_a_sweep_has_eight_batches_of_each_side(client, edges):
+    relation = read(edges.frame, value="value").relation
+    sizes = [-(-size // 8) for size in relation.sizes]
+    common = {"max_iter": 3, "random_state": SEED, "init": "random"}
+    here = IRM(**common, batch_size=sizes, tol=0).fit(relation)
+    assert_same(fitted(client, edges.folder, **common, batch_size="auto"), here)
+
+
 def test_another_seed_gives_other_bits(client, edges, local):
     model = fitted(client, edges.folder, random_state=SEED + 1, max_iter=3)
     with pytest.raises(AssertionError):
@@ -201,19 +209,19 @@ def test_a_fit_goes_on_after_any_sweep(client, edges, tmp_path, last):
 
     with pytest.raises(InterruptedError):
         fitted(client, edges.folder, callback=stop, checkpoint=path, **common)
-    with pytest.raises(CheckpointError, match="random_state"):
-        fitted(client, edges.folder, checkpoint=path, **common | {"random_state": SEED + 1})
-    with pytest.raises(CheckpointError, match="data"):
-        fitted(client, edges.folder, checkpoint=path, value=None, **common)
     swept = []
     there = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
     assert swept[0].sweep == last + 1
     assert_same(there, here)
 
 
-def test_a_damaged_checkpoint_is_refused(client, edges, tmp_path):
+def test_a_damaged_checkpoint_or_one_of_another_fit_is_refused(client, edges, tmp_path):
     path = tmp_path / "fit.checkpoint"
     fitted(client, edges.folder, checkpoint=path, max_iter=1)
+    with pytest.raises(CheckpointError, match="random_state"):
+        fitted(client, edges.folder, checkpoint=path, max_iter=1, random_state=SEED + 1)
+    with pytest.raises(CheckpointError, match="data"):
+        fitted(client, edges.folder, checkpoint=path, max_iter=1, value=None)
     whole = path.read_bytes()
     for damaged in (whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1]), b"nothing"):
         path.write_bytes(damaged)
@@ -409,6 +417,7 @@ def test_the_contract_of_the_estimator(client, edges, tmp_path):
         ({"relation": "directed"}, "folder", ValueError, "only 'bipartite'"),
         ({"inference": "gibbs"}, "folder", ValueError, "one after another"),
         ({"batch_size": 1}, "folder", ValueError, "batch_size=1"),
+        ({"batch_size": (1, 9)}, "folder", ValueError, "batch_size=1"),
         ({}, np.eye(3), TypeError, "folder of Parquet"),
     ],
 )

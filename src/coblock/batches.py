@@ -35,17 +35,17 @@ Turn: TypeAlias = tuple[int, Indices, list[slice]]  # domain, objects visited to
 class Schedule:
     """Which objects are visited together, and by whom."""
 
-    batch_size: int | None = None  # None: chosen by the number of objects
+    batch_size: int | tuple[int, int] | None = None  # None: chosen by the number of objects
     threads: Executor | None = None
 
     def is_sequential(self, sizes: tuple[int, ...]) -> bool:
         """Say whether objects are visited one after another."""
-        return self.size_of(sizes, 0) == 1
+        return all(self.size_of(sizes, d) == 1 for d in range(len(sizes)))
 
     def size_of(self, sizes: tuple[int, ...], d: int) -> int:
         """Return how many objects of domain ``d`` are visited together."""
         if self.batch_size is not None:
-            return self.batch_size
+            return self.batch_size if isinstance(self.batch_size, int) else self.batch_size[d]
         return 1 if sum(sizes) <= SEQUENTIAL_UP_TO else -(-sizes[d] // BATCHES)
 
     def turns(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, slice]]:

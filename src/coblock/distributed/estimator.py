@@ -48,8 +48,9 @@ class DistributedIRM(IRM):
         parameters goes on from it.
     inference : {"acvb0", "cvb0"}
         The others need all data at one place.
-    batch_size : int or "auto"
-        At least 2; "auto" takes 16 batches a sweep.
+    batch_size : int, tuple of int or "auto"
+        At least 2; "auto" takes 8 batches of rows and of columns a sweep, half of those on one
+        machine. There the same sizes, (rows, columns), give the same bits.
     max_clusters, init, refine, prior, hyperparameters, binarize, burn_in, tol, max_iter, n_init, \
 random_state, warm_start, callback, verbose
         See :class:`coblock.IRM`.
@@ -82,7 +83,7 @@ random_state, warm_start, callback, verbose
         tol: float = 1e-5,
         max_iter: int = 1000,
         n_init: int = 1,
-        batch_size: int | str = "auto",
+        batch_size: int | tuple[int, int] | str = "auto",
         random_state: Any = None,
         warm_start: bool = False,
         callback: Callable[[Sweep], object] | None = None,
@@ -212,7 +213,8 @@ def _refuse_what_is_local(relation: str, settings: Settings, X: Any, unseen: Any
             f"cannot. Use one of {', '.join(METHODS)}, or coblock.IRM on one machine."
         )
         raise ValueError(msg)
-    if settings.batch_size == 1:
+    sizes = settings.batch_size
+    if sizes == 1 or (isinstance(sizes, tuple) and 1 in sizes):
         msg = "batch_size=1 leaves nothing to share between workers. Pass 'auto', or at least 2."
         raise ValueError(msg)
     if not isinstance(X, str | Path):

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from distributed import Future
 
 from coblock import batches, moves
-from coblock.batches import BATCHES, Schedule, Visits, no_change
+from coblock.batches import Schedule, Visits, no_change
 from coblock.distributed import tasks
 from coblock.distributed.compact import shortened, unpacked
 from coblock.distributed.course import Turn
@@ -21,10 +21,15 @@ from coblock.kernels import Floats, Indices, batch
 from coblock.partition import Partition
 from coblock.state import State
 
+BATCHES = 8  # per sweep and domain: half of those on one machine, a turn has a long way here
+BatchSize: TypeAlias = int | tuple[int, int] | None  # None: chosen by the number of objects
 
-def batch_size(wanted: int | None, objects: int) -> int:
-    """Return how many objects of a domain are visited together on a cluster."""
-    return min(-(-objects // BATCHES) if wanted is None else wanted, objects)
+
+def batch_size(wanted: BatchSize, d: int, objects: int) -> int:
+    """Return how many objects of domain ``d`` are visited together on a cluster."""
+    if wanted is None:
+        return -(-objects // BATCHES)
+    return min(wanted if isinstance(wanted, int) else wanted[d], objects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class ClusterSchedule(Schedule):
 
     def size_of(self, sizes: tuple[int, ...], d: int) -> int:
         """Return how many objects of domain ``d`` are visited together."""
-        return batch_size(self.batch_size, sizes[d])
+        return batch_size(self.batch_size, d, sizes[d])
 
     def is_sequential(self, sizes: tuple[int, ...]) -> bool:
         """Say that objects are never visited one after another."""
