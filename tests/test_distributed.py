@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -306,13 +307,17 @@ class Processes:
         self.running = []
         here = ("--host", "127.0.0.1")
         self.start("dask_scheduler", "--port", "0", *here, "--dashboard-address", ":0")
-        self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, "--no-dashboard")
+        self.start_worker(cwd=folder)
 
-    def start(self, module, *options):
+    def start(self, module, *options, **more):
         command = [sys.executable, "-m", f"distributed.cli.{module}", *options]
         command += ["--scheduler-file", str(self.file)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.running.append(subprocess.Popen(command, **quiet))
+        self.running.append(subprocess.Popen(command, **quiet, **more))
+
+    def start_worker(self, **more):
+        here = ("--host", "127.0.0.1", "--no-dashboard")
+        self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, **more)
 
     def client(self):
         return Client(scheduler_file=str(self.file), timeout=30, set_as_default=False)
@@ -328,6 +333,7 @@ class Processes:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait(10)
 
 
 def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, monkeypatch):
@@ -355,7 +361,27 @@ def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, mo
             fitted(client, edges.folder, checkpoint=path, **common | {"tol": 1.0})
 
 
-def test_workers_that_join_get_shards(edges):
+def test_a_worker_that_does_not_fit_is_named(edges, tmp_path):
+    """One sees no files, as its folder is another; one has another version."""
+    shutil.copytree(edges.folder, tmp_path / "edges")
+    elsewhere, other = tmp_path / "elsewhere", tmp_path / "other" / "coblock-9.9.dist-info"
+    elsewhere.mkdir()
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: coblock\nVersion: 9.9\n")
+    paths = [str(other.parent), *sys.path]
+    with Processes(tmp_path) as processes, processes.client() as client:
+        client.wait_for_workers(1, timeout=60)
+        processes.start_worker(cwd=elsewhere)
+        client.wait_for_workers(2, timeout=60)
+        with pytest.raises(ClusterError, match=r"Worker tcp://\S+ (sees no folder|cannot read) "):
+            fitted(client, "edges")
+        processes.start_worker(env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
+        client.wait_for_workers(3, timeout=60)
+        with pytest.raises(ClusterError, match=r"Worker tcp://\S+ has other.*coblock 9\.9 not"):
+            fitted(client, "edges")
+
+
+def test_workers_that_join_get_shards_and_may_leave(edges):
     relation = read(edges.frame, value="value").relation
     common = {"refine": False, "max_iter": 6, "batch_size": BATCH, "random_state": 0}
     local = IRM(**common, tol=0).fit(relation)
@@ -367,10 +393,14 @@ def test_workers_that_join_get_shards(edges):
             if sweep.sweep == 2:
                 growing.scale(3)
                 client.wait_for_workers(3, timeout=60)
+            if sweep.sweep == 4:
+                growing.scale(2)
 
         model = fitted(client, edges.folder, callback=grow, **common)
         assert model._result.relation.crew.layouts[0].used == 3
         assert_same(model, local)
+        names = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
+        assert {"coblock-read", "coblock-shard-rows", "coblock-visit-columns"} <= set(names)
 
 
 def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
