@@ -79,7 +79,7 @@ class Course:
         if self._opening is None:
             self.version += 1
             future, opening = tell()
-            self._opening = future, _numbered(opening, self.version)
+            self._opening = future, _kept(opening, self.version)
         self._turns, self._terms, self._shards = deque(turns), terms, shards
         graph: dict[str, Any] = {}
         sweep = uuid4().hex
@@ -138,8 +138,8 @@ class Course:
 
     def _gather(self) -> None:
         """Wait for the next turns, and gather with them those that are done."""
-        last = min(len(self._posted), self._together) - 1
-        ask(self.client, self._posted[last], gather=False)
+        wanted = list(self._posted)[: self._together]
+        ask(self.client, [future for some in wanted for future in some], gather=False)
         ready = list(takewhile(lambda some: all(f.done() for f in some), self._posted))
         answers = iter(ask(self.client, [future for some in ready for future in some]))
         for some in ready:
@@ -147,5 +147,7 @@ class Course:
             self._gathered.append([next(answers) for _ in some])
 
 
-def _numbered(opening: Opening, version: int) -> Opening:
-    return Opening(version, opening.links, opening.unseen, opening.m)
+def _kept(opening: Opening, version: int) -> Opening:
+    """Return counts that do not change with those of the client."""
+    m = (opening.m[0].copy(), opening.m[1].copy())
+    return Opening(version, opening.links.copy(), opening.unseen.copy(), m)
