@@ -378,7 +378,7 @@ def main() -> None:
             clients[case.X.nnz] = client_memory(case)
             if case.X.nnz < max(chosen.links) / 2:
                 continue  # the small ones are there for the client's memory
-        for workers in chosen.workers:
+        for workers in chosen.workers if case.name != "generated" or not chosen.data else [2]:
             for kind in KINDS if workers == 2 else ["plain"]:
                 runs.append(measure(case, kind, workers, chosen.sweeps, chosen.rounds))
                 loads.append(os.getloadavg()[0])

@@ -131,9 +131,9 @@ def test_bits_are_those_of_one_machine(client, edges, local):
     model.release()
 
 
-def test_without_a_size_a_sweep_has_eight_batches_of_each_side(client, edges):
+def test_without_a_size_a_sweep_has_four_batches_of_each_side(client, edges):
     relation = read(edges.frame, value="value").relation
-    sizes = [-(-size // 8) for size in relation.sizes]
+    sizes = [-(-size // 4) for size in relation.sizes]
     common = {"max_iter": 3, "random_state": SEED, "init": "random"}
     here = IRM(**common, batch_size=sizes, tol=0).fit(relation)
     assert_same(fitted(client, edges.folder, **common, batch_size="auto"), here)

@@ -49,7 +49,7 @@ class DistributedIRM(IRM):
     inference : {"acvb0", "cvb0"}
         The others need all data at one place.
     batch_size : int, tuple of int or "auto"
-        At least 2; "auto" takes 8 batches of rows and of columns a sweep, half of those on one
+        At least 2; "auto" takes 4 batches of rows and of columns a sweep, 16 are taken on one
         machine. There the same sizes, (rows, columns), give the same bits.
     max_clusters, init, refine, prior, hyperparameters, binarize, burn_in, tol, max_iter, n_init, \
 random_state, warm_start, callback, verbose

@@ -21,7 +21,7 @@ from coblock.kernels import Floats, Indices, batch
 from coblock.partition import Partition
 from coblock.state import State
 
-BATCHES = 8  # per sweep and domain: half of those on one machine, a turn has a long way here
+BATCHES = 4  # per sweep and domain: a quarter of those on one machine, a turn costs more here
 BatchSize: TypeAlias = int | tuple[int, int] | None  # None: chosen by the number of objects
 
 

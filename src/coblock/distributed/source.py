@@ -59,7 +59,7 @@ def load(
     reader : Reader
         Which columns to read, and how.
     batch : int, tuple of int or None
-        Objects visited together, of rows and of columns; None: an eighth of them.
+        Objects visited together, of rows and of columns; None: a quarter of them.
     shards : int or None
         By row, and as many by column; None: the threads of all workers.
     """
