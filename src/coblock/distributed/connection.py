@@ -6,14 +6,17 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from time import monotonic
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, KilledWorker, get_worker, wait
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
+from distributed.comm.core import connect as open_comm
 
 from coblock.files import WriteError
 
 PATIENCE = 60.0  # seconds without any worker before a fit gives up
+KNOCK = 2.0  # seconds that a worker has to answer the client
 LOOK_AROUND = 2.0  # seconds between two looks at a slow step
 MATTER = (
     "coblock",
@@ -119,7 +122,28 @@ def ask(client: Client, futures: Sequence[Future], *, gather: bool = True) -> li
                         "checkpoint goes on where it was."
                     )
                     raise ClusterError(msg) from None
-        return client.gather(list(futures)) if gather else []
+        return client.gather(list(futures), direct=_reaches_workers(client)) if gather else []
+
+
+_reached: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
+
+
+def _reaches_workers(client: Client) -> bool:
+    """Say whether answers may come straight from the workers; else the scheduler hands them on."""
+    if client not in _reached:
+        _reached[client] = client.sync(_knock, client)
+    return _reached[client]
+
+
+async def _knock(client: Client) -> bool:
+    """Try to open a connection to one of the workers."""
+    try:
+        address = next(iter(client.scheduler_info(n_workers=1)["workers"]))
+        comm = await open_comm(address, timeout=KNOCK, **client.connection_args)
+    except (OSError, StopIteration):
+        return False
+    await comm.close()
+    return True
 
 
 @contextmanager
