@@ -131,16 +131,16 @@ _reached: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 def _reaches_workers(client: Client) -> bool:
     """Say whether answers may come straight from the workers; else the scheduler hands them on."""
     if client not in _reached:
-        _reached[client] = client.sync(_knock, client)
+        workers = list(client.scheduler_info(n_workers=1)["workers"])
+        _reached[client] = bool(workers) and client.sync(_knock, workers[0], client.connection_args)
     return _reached[client]
 
 
-async def _knock(client: Client) -> bool:
-    """Try to open a connection to one of the workers."""
+async def _knock(worker: str, options: dict[str, Any]) -> bool:
+    """Try to open a connection to a worker."""
     try:
-        address = next(iter(client.scheduler_info(n_workers=1)["workers"]))
-        comm = await open_comm(address, timeout=KNOCK, **client.connection_args)
-    except (OSError, StopIteration):
+        comm = await open_comm(worker, timeout=KNOCK, **options)
+    except OSError:
         return False
     await comm.close()
     return True
