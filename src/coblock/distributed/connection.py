@@ -113,6 +113,8 @@ def ask(client: Client, futures: Sequence[Future], *, gather: bool = True) -> li
                 wait(list(futures), timeout=LOOK_AROUND)
                 break
             except TimeoutError:
+                if client.status != "running":  # tasks that were sent since then never end
+                    raise CommClosedError from None
                 there = client.scheduler_info(n_workers=1)["workers"]
                 since = None if there else (since or monotonic())
                 if since is not None and monotonic() - since > PATIENCE:
