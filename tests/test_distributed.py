@@ -315,8 +315,10 @@ class Processes:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.running.append(subprocess.Popen(command, **quiet, **more))
 
-    def start_worker(self, **more):
+    def start_worker(self, *paths, **more):
+        """Start a worker that imports what this process does, after ``paths``."""
         here = ("--host", "127.0.0.1", "--no-dashboard")
+        more["env"] = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, *sys.path])}
         self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, **more)
 
     def client(self):
@@ -368,14 +370,13 @@ def test_a_worker_that_does_not_fit_is_named(edges, tmp_path):
     elsewhere.mkdir()
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: coblock\nVersion: 9.9\n")
-    paths = [str(other.parent), *sys.path]
     with Processes(tmp_path) as processes, processes.client() as client:
         client.wait_for_workers(1, timeout=60)
         processes.start_worker(cwd=elsewhere)
         client.wait_for_workers(2, timeout=60)
         with pytest.raises(ClusterError, match=r"Worker tcp://\S+ (sees no folder|cannot read) "):
             fitted(client, "edges")
-        processes.start_worker(env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
+        processes.start_worker(str(other.parent))
         client.wait_for_workers(3, timeout=60)
         with pytest.raises(ClusterError, match=r"Worker tcp://\S+ has other.*coblock 9\.9 not"):
             fitted(client, "edges")
