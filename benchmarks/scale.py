@@ -1,60 +1,78 @@
 """Sweeps on a Dask cluster of this machine, and what they say for larger ones: docs/scale.md.
 
-    python benchmarks/scale.py [--links 500000 2000000] [--workers 1 2 4] [--sweeps 5]
+    python benchmarks/scale.py [--data ../shared/data/imdb50k.npz] [--links 1000000 20000000]
+                               [--workers 1 2 4] [--sweeps 5] [--rounds 2]
 
-Relations with planted blocks are written as npz shards to a temporary folder. Every fit starts
-from the same labels and does plain ACVB0 sweeps; the first sweep, which may compile, is left out.
+Generated relations have planted blocks and all the same shape. Relations are written as npz
+shards to a temporary folder. A round is a fit on one machine with two threads and one on the
+cluster, from the same labels, one after the other, so that both meet the same other load; of the
+rounds the median counts. The first sweep, which may compile, is left out. Bytes are all that the
+processes of the cluster have written to sockets, counted there.
 """
 
 import argparse
 import logging
 import os
-import pickle
 import platform
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import psutil
 from distributed import Client, LocalCluster
+from distributed.comm.tcp import TCP
 from scipy import sparse
 from scipy.optimize import nnls
 
 from coblock import IRM, __version__
-from coblock.batches import BATCHES, PARTS
+from coblock.batches import PARTS
 from coblock.distributed import DistributedIRM
-from coblock.distributed.crew import Crew
+from coblock.distributed.schedule import BATCHES
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 BLOCKS = (20, 15)
-PER_ROW = 25  # links, so rows are links / 25, and columns a third of the rows
-BATCHES_A_SWEEP = 2 * BATCHES
+SHAPE = (200_000, 66_000)  # of the generated relations
+PER_ROW = 25  # links, in what is said of larger relations
+TURNS = 2 * BATCHES  # a sweep
+KINDS = {"search": {}, "plain": {"refine": False}}  # sweeps of a default fit; ACVB0 alone
+LIMITS = {"time": 1.5, "wire": 3.0}  # times the local fit; times the memberships
+
+
+@dataclass(frozen=True)
+class Case:
+    """A relation, and labels to start from."""
+
+    name: str
+    X: sparse.csr_array
+    start: list[np.ndarray]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Figures of one fit; ``workers`` 0 is the local fit with two threads."""
+    """Figures of fits with so many workers, and of the local ones between them."""
 
+    name: str
+    kind: str
     links: int
     objects: int
     workers: int
     seconds: float  # per sweep
-    told: int = 0  # bytes per sweep, to the workers
-    answered: int = 0  # bytes per sweep, from the workers
-    worker_memory: int = 0  # bytes, the largest, less what an idle worker has
-    client_memory: int = 0  # bytes, gained by the client during the fit
+    local: float  # the same with two threads of one machine
+    wire: float  # bytes per sweep
+    memberships: float  # bytes, as tables of float64
+    worker_memory: float  # bytes, the largest, less what an idle worker has
 
 
 def planted(links: int, seed: int = 0) -> tuple[sparse.csr_array, list[np.ndarray]]:
     """Return a relation of about so many links in blocks, and labels that are 9 in 10 right."""
     rng = np.random.default_rng(seed)
-    shape = (links // PER_ROW, links // PER_ROW // 3)
-    labels = [rng.integers(0, K, size) for K, size in zip(BLOCKS, shape, strict=True)]
+    labels = [rng.integers(0, K, size) for K, size in zip(BLOCKS, SHAPE, strict=True)]
     members = [
         [np.flatnonzero(label == k) for k in range(K)]
         for label, K in zip(labels, BLOCKS, strict=True)
@@ -65,7 +83,7 @@ def planted(links: int, seed: int = 0) -> tuple[sparse.csr_array, list[np.ndarra
         rows.append(rng.choice(members[0][k], round(part * links)))
         columns.append(rng.choice(members[1][l], round(part * links)))
     cells = (np.concatenate(rows), np.concatenate(columns))
-    X = sparse.csr_array((np.ones(cells[0].size), cells), shape=shape)
+    X = sparse.csr_array((np.ones(cells[0].size), cells), shape=SHAPE)
     X.data[:] = 1.0
     start = [
         np.where(rng.random(label.size) < 0.1, rng.integers(0, K, label.size), label)
@@ -74,23 +92,51 @@ def planted(links: int, seed: int = 0) -> tuple[sparse.csr_array, list[np.ndarra
     return X, start
 
 
-def per_sweep(model: IRM) -> float:
-    """Return the median time of a sweep after the first."""
-    seconds = [sweep["seconds"] for sweep in model.trace_]
-    return float(np.median(np.diff(seconds)))
+def cases(data: list[Path], links: list[int]) -> Iterator[Case]:
+    """Yield relations of files, which start from random labels, and generated ones."""
+    rng = np.random.default_rng(0)
+    for path in data:
+        X = sparse.csr_array(sparse.load_npz(path))
+        yield Case(path.stem, X, [rng.integers(0, 20, size) for size in X.shape])
+    for count in links:
+        yield Case("generated", *planted(count))
 
 
-def settings(start: list[np.ndarray], sweeps: int) -> dict[str, object]:
-    """Return the parameters that all fits share."""
-    return {"init": start, "refine": False, "max_iter": sweeps, "tol": 0, "random_state": 0}
+def write(case: Case, folder: Path) -> None:
+    """Write the shards, and the labels to start from beside them."""
+    (folder / "edges").mkdir()
+    for number, rows in enumerate(np.array_split(np.arange(case.X.shape[0]), 4)):
+        sparse.save_npz(folder / "edges" / f"{number}.npz", case.X[rows], compressed=False)
+    np.savez(folder / "start.npz", *case.start)
 
 
 @contextmanager
 def cluster(workers: int) -> Iterator[Client]:
-    """Start worker processes with one thread each."""
+    """Start worker processes with one thread each, and count what all processes write."""
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": logging.ERROR}
     with LocalCluster(n_workers=workers, **options) as here, Client(here) as client:
+        client.run(__import__, "coblock.distributed.estimator")
+        client.run(count_bytes)
         yield client
+
+
+def count_bytes() -> None:
+    """Count from now on the bytes that this process writes to sockets."""
+    if hasattr(TCP, "written"):
+        return
+    TCP.written, original = 0, TCP.write
+
+    async def counting(self: TCP, *message: Any, **options: Any) -> int:
+        count = await original(self, *message, **options)
+        TCP.written += count
+        return count
+
+    TCP.write = counting
+
+
+def written(client: Client) -> int:
+    """Return the bytes that client, scheduler and workers have written."""
+    return TCP.written + sum(client.run(lambda: TCP.written).values())
 
 
 def memory() -> int:
@@ -98,92 +144,110 @@ def memory() -> int:
     return psutil.Process().memory_info().rss
 
 
-def weigh(client: Client, folder: Path, common: dict[str, object]) -> tuple[int, int]:
-    """Return bytes per sweep to and from workers, of a fit that is not timed."""
-    told, answered, sweeps = [0], [0], int(str(common["max_iter"]))
-    ask = Crew.ask
-
-    def counting(self: Crew, what: str, function: Any, d: int, messages: Any, *rest: Any) -> Any:
-        messages = list(messages)
-        answers = ask(self, what, function, d, messages, *rest)
-        if what == "visit":
-            told[0] += sum(len(pickle.dumps(message)) for message in messages)
-            answered[0] += sum(len(pickle.dumps(answer)) for answer in answers)
-        return answers
-
-    with mock.patch.object(Crew, "ask", counting):
-        DistributedIRM(client, **common).fit(folder).release()
-    return told[0] // sweeps, answered[0] // sweeps
+def parameters(start: list[np.ndarray], sweeps: int, kind: str) -> dict[str, Any]:
+    """Return the parameters that all fits share."""
+    return {"init": start, "max_iter": sweeps, "tol": 0, "random_state": 0, **KINDS[kind]}
 
 
-def measure(links: int, workers: list[int], sweeps: int) -> list[Run]:
-    """Return the figures of the local fit and of each number of workers."""
-    X, start = planted(links)
-    common, found = settings(start, sweeps), []
-    objects = sum(X.shape)
-    with tempfile.TemporaryDirectory() as folder:
-        for number, rows in enumerate(np.array_split(np.arange(X.shape[0]), 4)):
-            sparse.save_npz(Path(folder, f"{number}.npz"), X[rows], compressed=False)
-        local = IRM(**common, n_jobs=2).fit(X)
-        found.append(Run(X.nnz, objects, 0, per_sweep(local)))
-        for count in workers:
-            with cluster(count) as client:
-                client.run(__import__, "coblock.distributed.estimator")
-                idle, before = max(client.run(memory).values()), memory()
-                model = DistributedIRM(client, **common).fit(folder)
-                assert np.array_equal(model.row_membership_, local.row_membership_)
-                after = max(client.run(memory).values())
-                gained = memory() - before
-                model.release()
-                traffic = weigh(client, Path(folder), common)
-            seconds = per_sweep(model)
-            found.append(Run(X.nnz, objects, count, seconds, *traffic, after - idle, gained))
-            print(found[-1], flush=True)
-    return found
+def times(model: IRM) -> np.ndarray:
+    """Return the seconds of every sweep after the first."""
+    return np.diff([sweep["seconds"] for sweep in model.trace_])
+
+
+def measure(case: Case, kind: str, workers: int, sweeps: int, rounds: int) -> Run:
+    """Fit here and there in turn; return the figures."""
+    common, wire = parameters(case.start, sweeps, kind), []
+    here, there = [], []
+    sizes = tuple(-(-size // BATCHES) for size in case.X.shape)  # the same batches
+    with tempfile.TemporaryDirectory() as folder, cluster(workers) as client:
+        write(case, Path(folder))
+        idle = max(client.run(memory).values())
+
+        def weigh(sweep: Any) -> None:
+            if sweep.sweep in (1, sweeps):
+                wire.append(written(client))
+
+        for _ in range(rounds):
+            local = IRM(**common, batch_size=sizes, n_jobs=2).fit(case.X)
+            model = DistributedIRM(client, **common, callback=weigh).fit(Path(folder, "edges"))
+            assert np.array_equal(model.row_membership_, local.row_membership_)
+            here.append(times(local))
+            there.append(times(model))
+            held = max(client.run(memory).values()) - idle
+            model.release()
+    dense = 8 * sum(
+        size * K for size, K in zip(case.X.shape, model.block_probability_.shape, strict=True)
+    )
+    seconds, local_seconds = (float(np.median(t, axis=0).mean()) for t in (there, here))
+    per_sweep = float(np.median(np.diff(wire)[::2])) / (sweeps - 1)
+    objects = sum(case.X.shape)
+    figures = (seconds, local_seconds, per_sweep, dense, held)
+    run = Run(case.name, kind, case.X.nnz, objects, workers, *figures)
+    print(run, f"ratio {seconds / local_seconds:.2f}", flush=True)
+    return run
+
+
+def client_memory(case: Case) -> int:
+    """Return by how many bytes the peak memory of a client grows in a fit."""
+    with tempfile.TemporaryDirectory() as folder, cluster(2) as client:
+        write(case, Path(folder))
+        command = [sys.executable, __file__, "--client", client.scheduler.address, folder]
+        return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+def be_client(address: str, folder: str) -> None:
+    """Fit as a client of its own, and tell by how many bytes its peak memory has grown."""
+    with np.load(Path(folder, "start.npz")) as file:
+        start = [file[name] for name in file.files]
+    model = DistributedIRM(Client(address), **parameters(start, 3, "plain"))
+    before = peak_memory()
+    model.fit(Path(folder, "edges"))
+    sys.stdout.write(str(peak_memory() - before))
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had; ``getrusage`` counts its parent's, too."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 @dataclass(frozen=True)
 class Model:
-    """What sweeps cost, fitted to measured runs; no coefficient is negative."""
+    """What plain sweeps cost, fitted to measured runs; no coefficient is negative."""
 
-    latency: float  # seconds per batch
-    message: float  # seconds per batch and worker
+    latency: float  # seconds per turn
+    message: float  # seconds per turn and worker
     work: float  # seconds per link
-    per_object: float  # bytes per object and sweep: answers
-    per_copy: float  # bytes per object, sweep and worker: news
+    per_object: float  # bytes per object and sweep: to the client
+    per_copy: float  # bytes per object, sweep and worker: from worker to worker
+    per_task: float  # bytes per turn and worker
     idle: float  # bytes of a worker before there are links
     memory: float  # bytes per link, over all workers
 
     @classmethod
     def of(cls, runs: list[Run]) -> "Model":
         """Fit the model to measured runs."""
-        there, cores = [run for run in runs if run.workers], os.cpu_count() or 1
-        tables = BLOCKS[0] * BLOCKS[1] * 8 * BATCHES_A_SWEEP
+        there = [run for run in runs if run.kind == "plain"]
+        cores = os.cpu_count() or 1
         seconds = [
-            (BATCHES_A_SWEEP, BATCHES_A_SWEEP * run.workers, run.links / min(run.workers, cores))
-            for run in there
+            (TURNS, TURNS * run.workers, run.links / min(run.workers, cores)) for run in there
         ]
-        answered = [(run.objects,) for run in there]
-        told = [(run.objects * run.workers,) for run in there]
+        wire = [(run.objects, run.objects * run.workers, TURNS * run.workers) for run in there]
         held = [(1.0, run.links / run.workers) for run in there]
         return cls(
             *_fitted(seconds, [run.seconds for run in there]),
-            *_fitted(answered, [run.answered - tables * PARTS for run in there]),
-            *_fitted(told, [run.told - 4 * tables * run.workers for run in there]),
+            *_fitted(wire, [run.wire for run in there]),
             *_fitted(held, [run.worker_memory for run in there]),
         )
 
     def sweep(self, links: float, workers: int) -> float:
         """Return seconds per sweep if every worker has a core."""
-        batch = self.latency + self.message * workers
-        return BATCHES_A_SWEEP * batch + self.work * links / workers
+        return TURNS * (self.latency + self.message * workers) + self.work * links / workers
 
-    def wire(self, objects: float, workers: int, K: int = 60) -> float:
+    def wire(self, objects: float, workers: int) -> float:
         """Return bytes per sweep over the wire."""
-        tables = K * K * 8 * BATCHES_A_SWEEP
-        return objects * (self.per_object + self.per_copy * workers) + tables * (
-            PARTS + 4 * workers
-        )
+        copies = objects * (self.per_object + self.per_copy * workers)
+        return copies + TURNS * self.per_task * workers
 
 
 def _fitted(terms: list[tuple[float, ...]], measured: list[float]) -> list[float]:
@@ -201,41 +265,44 @@ def size(count: float) -> str:
     return f"{count:,.3g} TB"
 
 
-def page(runs: list[Run], command: str) -> str:
+def page(runs: list[Run], clients: dict[int, int], command: str, load: float) -> str:
     """Return the page."""
-    model = Model.of(runs)
     lines = [
         "# Beyond one machine: what a fit on a cluster costs",
         "",
         f"Written by `{command}`, version {__version__}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} cores shared by scheduler, client and workers. Nothing on this page is "
-        "typed by hand. How to start: [howto/cluster.md](howto/cluster.md).",
+        f"{os.cpu_count()} cores shared by scheduler, client and workers, and with others: the "
+        f"mean load was {load:.1f}. Nothing on this page is typed by hand. How to start: "
+        "[howto/cluster.md](howto/cluster.md).",
         "",
         "## Measured",
         "",
-        "Plain ACVB0 sweeps from the same labels. All fits end with the same bits. Bytes are those "
-        "of a sweep's messages to and from the workers; *memberships* are the same objects as a "
-        "table of float64. Memory is what the largest worker, and the client, gained.",
+        "*Search* are the sweeps of a default fit, the moves between them included; *plain* are "
+        "ACVB0 sweeps alone (`refine=False`). Fits here (two threads) and there take turns, from "
+        "the same labels, and end with the same bits. Wire is all that client, scheduler and "
+        "workers write to sockets; *memberships* are those of all objects as tables of float64. "
+        f"Wanted with two workers: at most {LIMITS['time']:g} times the time, and at most "
+        f"{LIMITS['wire']:g} times the memberships.",
         "",
-        "| links | objects | engine | s per sweep | to local | wire per sweep | of memberships | "
-        "worker memory | client memory |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| relation | links | objects | sweeps | workers | s per sweep | here | times | wire per "
+        "sweep | of memberships | worker memory |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    local = {run.links: run.seconds for run in runs if not run.workers}
-    for run in runs:
-        row = f"| {run.links:,} | {run.objects:,} | "
-        if not run.workers:
-            lines.append(f"{row}local, 2 threads | {run.seconds:.3f} | 1 |  |  |  |  |")
-            continue
-        wire = run.told + run.answered
-        dense = run.objects * 8 * max(BLOCKS)
-        lines.append(
-            f"{row}{run.workers} workers | {run.seconds:.3f} | "
-            f"{run.seconds / local[run.links]:.2f} | {size(wire)} | {wire / dense:.2f} | "
-            f"{size(run.worker_memory)} | "
-            f"{size(run.client_memory)} |"
-        )
-    return "\n".join([*lines, *model_lines(model), ""])
+    lines += [
+        f"| {run.name} | {run.links:,} | {run.objects:,} | {run.kind} | {run.workers} | "
+        f"{run.seconds:.2f} | {run.local:.2f} | {run.seconds / run.local:.2f} | {size(run.wire)} | "
+        f"{run.wire / run.memberships:.2f} | {size(run.worker_memory)} |"
+        for run in runs
+    ]
+    lines += [
+        "",
+        f"Peak memory that a client of its own gains in a fit, {sum(SHAPE):,} objects each time:",
+        "",
+        "| links | client memory |",
+        "|---|---|",
+        *(f"| {links:,} | {size(gained)} |" for links, gained in clients.items()),
+    ]
+    return "\n".join([*lines, *model_lines(Model.of(runs)), ""])
 
 
 def model_lines(model: Model) -> list[str]:
@@ -244,17 +311,16 @@ def model_lines(model: Model) -> list[str]:
         "",
         "## Cost model",
         "",
-        f"- seconds per sweep = {BATCHES_A_SWEEP} batches x ({1e3 * model.latency:.1f} ms "
-        f"+ {1e3 * model.message:.1f} ms x workers) + {1e9 * model.work:.0f} ns x links / workers. "
-        "The first part is the way from client to "
-        "scheduler to worker and back, whatever the data.",
-        f"- bytes per sweep = objects x ({model.per_object:.0f} up + {model.per_copy:.1f} down for "
-        f"each worker) + K1 K2 x 8 x {BATCHES_A_SWEEP} x ({PARTS} up + 4 down for each worker). "
-        "Sure objects travel as one or two bytes, others as what is not 0.",
+        f"- seconds per sweep = {TURNS} turns x ({1e3 * model.latency:.1f} ms + "
+        f"{1e3 * model.message:.1f} ms x workers) + {1e9 * model.work:.0f} ns x links / workers. "
+        "The first part is what Dask takes to hand a turn on from worker to worker, whatever the "
+        "data.",
+        f"- bytes per sweep = objects x ({model.per_object:.0f} + {model.per_copy:.1f} x workers) "
+        f"+ {TURNS} turns x {size(model.per_task)} x workers. Sure objects travel as one or two "
+        "bytes, others as what is not 0; only those that were visited travel.",
         f"- memory of a worker = {size(model.idle)} (compiled code, mostly) + "
-        f"{model.memory:.0f} bytes "
-        "x links / workers (each link is held by row and by column) + 4 bytes x objects, and 8 K "
-        "for each object that is not sure.",
+        f"{model.memory:.0f} bytes x links / workers (each link is held by row and by column) + "
+        "4 bytes x objects, and 8 K for each object that is not sure.",
         "- memory of the client = 3 tables of objects x K float64, and the names. It does not grow "
         "with links.",
         "",
@@ -271,7 +337,7 @@ def model_lines(model: Model) -> list[str]:
         used = min(workers, PARTS)
         lines.append(
             f"| {links:.0e} | {objects:.1e} | {workers} | {model.sweep(links, used):,.1f} | "
-            f"{size(model.wire(objects, workers))} | {size(held)} | {size(3 * objects * 60 * 8)} |"
+            f"{size(model.wire(objects, used))} | {size(held)} | {size(3 * objects * 60 * 8)} |"
         )
     return [*lines, *BREAKS]
 
@@ -300,16 +366,34 @@ BREAKS = [
 def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--links", type=int, nargs="+", default=[500_000, 2_000_000])
+    parser.add_argument("--data", type=Path, nargs="*", default=[])
+    parser.add_argument("--links", type=int, nargs="*", default=[1_000_000, 5_000_000, 20_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--sweeps", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--client", nargs=2, metavar=("ADDRESS", "FOLDER"), help="be a client")
     chosen = parser.parse_args()
-    runs = [run for links in chosen.links for run in measure(links, chosen.workers, chosen.sweeps)]
-    listed = " ".join(map(str, chosen.links)), " ".join(map(str, chosen.workers))
-    command = (
-        f"benchmarks/scale.py --links {listed[0]} --workers {listed[1]} --sweeps {chosen.sweeps}"
-    )
-    PAGE.write_text(page(runs, command))
+    if chosen.client:
+        be_client(*chosen.client)
+        return
+    count_bytes()
+    runs, clients, loads = [], {}, []
+    for case in cases(chosen.data, chosen.links):
+        if case.name == "generated":
+            clients[case.X.nnz] = client_memory(case)
+            if case.X.nnz < max(chosen.links) / 2:
+                continue  # the small ones are there for the client's memory
+        for workers in chosen.workers if case.name != "generated" or not chosen.data else [2]:
+            for kind in KINDS if workers == 2 else ["plain"]:
+                runs.append(measure(case, kind, workers, chosen.sweeps, chosen.rounds))
+                loads.append(os.getloadavg()[0])
+    command = " ".join(["benchmarks/scale.py", *map(_public, sys.argv[1:])])
+    PAGE.write_text(page(runs, clients, command, float(np.mean(loads))))
+
+
+def _public(argument: str) -> str:
+    """Return an argument without the folders of this machine."""
+    return Path(argument).name if "/" in argument else argument
 
 
 if __name__ == "__main__":

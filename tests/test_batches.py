@@ -18,6 +18,7 @@ from coblock.batches import (
     cut,
     sweep_memberships,
 )
+from coblock.counts import climb
 from coblock.fitting import FitRun, Settings
 from coblock.generate import synth1
 from coblock.hyperparameters import Priors
@@ -83,6 +84,41 @@ def test_batches_of_one_are_the_sequential_schedule(case):
     assert (leave_one_out, entropy) == pytest.approx(expected, rel=1e-6, abs=1e-6)
     for q, wanted in zip(state.q, sequential.q, strict=True):
         assert_allclose(q, wanted, rtol=0.0, atol=1e-6)
+
+
+def test_rows_and_columns_may_have_batches_of_their_own():
+    turns = list(Schedule(batch_size=(4, 3)).turns((8, 9)))
+    assert [part for d, part in turns if d == 0] == [slice(0, 4), slice(4, 8)]
+    assert [part for d, part in turns if d == 1] == [slice(0, 3), slice(3, 6), slice(6, 9)]
+    assert not Schedule(batch_size=(1, 3)).is_sequential((8, 9))
+
+
+@given(leaves=st.integers(1, 9), shards=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
+def test_a_tree_has_the_same_root_wherever_its_leaves_are_added_first(leaves, shards, seed):
+    rng = np.random.default_rng(seed)
+    changes = {
+        (0, i): tuple(rng.normal(size=shape) for shape in ((2,), (2, 3), (2, 3)))
+        for i in range(leaves)
+    }
+    (whole,) = climb(changes, leaves).values()
+    pieces: dict = {}
+    for s in range(shards):
+        mine = {(0, i): changes[0, i] for i in range(leaves) if i * shards // leaves == s}
+        pieces |= climb(mine, leaves, complete=False)
+    (root,) = climb(pieces, leaves).values()
+    for one, other in zip(root, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_another_order_of_the_leaves_gives_other_bits():
+    """Negative control of the test above."""
+    none = np.zeros(1)
+    tables = [np.array([x]) for x in (1e16, 1.0, -1e16, 1.0)]
+    roots = []
+    for order in ([0, 1, 2, 3], [0, 2, 1, 3]):
+        leaves = {(0, i): (tables[t], none, none) for i, t in enumerate(order)}
+        roots += [root[0][0] for root in climb(leaves, 4).values()]
+    assert roots[0] != roots[1]
 
 
 def test_sweeps_of_different_batches_differ():

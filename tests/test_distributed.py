@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ from coblock.readers import Reader, ReadError
 from coblock.readers.pairs import Columns
 from coblock.readers.text import Layout as Text
 
-SEED, SWEEPS = 3, 14
+SEED, SWEEPS = 3, 10
 BATCH = 400  # in four parts
 PUBLIC = (
     "row_labels_",
@@ -130,15 +131,21 @@ def test_bits_are_those_of_one_machine(client, edges, local):
     model.release()
 
 
+def test_without_a_size_a_sweep_has_four_batches_of_each_side(client, edges):
+    relation = read(edges.frame, value="value").relation
+    sizes = [-(-size // 4) for size in relation.sizes]
+    common = {"max_iter": 3, "random_state": SEED, "init": "random"}
+    here = IRM(**common, batch_size=sizes, tol=0).fit(relation)
+    assert_same(fitted(client, edges.folder, **common, batch_size="auto"), here)
+
+
 def test_another_seed_gives_other_bits(client, edges, local):
     model = fitted(client, edges.folder, random_state=SEED + 1, max_iter=3)
     with pytest.raises(AssertionError):
         assert_same(model, local)
 
 
-@pytest.mark.parametrize("large", [0, 1 << 20])  # bytes, from which tasks carry the news
-def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges, monkeypatch, large):
-    monkeypatch.setattr("coblock.distributed.board.LARGE", large)
+def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges):
     relation = read(edges.frame, value="value").relation
     rng = np.random.default_rng(1)
     init = [rng.integers(0, 3, size) for size in relation.sizes]
@@ -153,26 +160,21 @@ def test_objects_that_rest_and_steps_that_shorten_are_those_of_one_machine(
     client, edges, monkeypatch
 ):
     monkeypatch.setattr("coblock.inference.variational.STALLED", 0.0)  # steps are halved early
-    cuts, steps = [], []
-    pieces, visited = ClusterSchedule._pieces, ClusterSchedule._visited
+    shares, steps = [], []
+    expect = ClusterSchedule.expect_visits
 
-    def count_pieces(*given):
-        found = pieces(*given)
-        cuts.append(len(found))
-        return found
+    def see(schedule, state, turns, step):
+        shares.append(sum(turn[1].size for turn in turns) / sum(state.relation.sizes))
+        steps.append(step)
+        return expect(schedule, state, turns, step)
 
-    def see_step(*given):
-        steps.append(given[-1])
-        return visited(*given)
-
-    monkeypatch.setattr(ClusterSchedule, "_pieces", count_pieces)
-    monkeypatch.setattr(ClusterSchedule, "_visited", see_step)
+    monkeypatch.setattr(ClusterSchedule, "expect_visits", see)
     relation = read(edges.frame, value="value").relation
     common = {"refine": False, "inference": "cvb0", "batch_size": BATCH, "random_state": 0}
     here = IRM(**common, max_iter=20, tol=0).fit(relation)
     there = fitted(client, edges.folder, **common, max_iter=20)
     assert_same(there, here)
-    assert max(cuts) > 1
+    assert min(shares) < 1.0
     assert min(steps) < 1.0
 
 
@@ -208,19 +210,19 @@ def test_a_fit_goes_on_after_any_sweep(client, edges, tmp_path, last):
 
     with pytest.raises(InterruptedError):
         fitted(client, edges.folder, callback=stop, checkpoint=path, **common)
-    with pytest.raises(CheckpointError, match="random_state"):
-        fitted(client, edges.folder, checkpoint=path, **common | {"random_state": SEED + 1})
-    with pytest.raises(CheckpointError, match="data"):
-        fitted(client, edges.folder, checkpoint=path, value=None, **common)
     swept = []
     there = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
     assert swept[0].sweep == last + 1
     assert_same(there, here)
 
 
-def test_a_damaged_checkpoint_is_refused(client, edges, tmp_path):
+def test_a_damaged_checkpoint_or_one_of_another_fit_is_refused(client, edges, tmp_path):
     path = tmp_path / "fit.checkpoint"
     fitted(client, edges.folder, checkpoint=path, max_iter=1)
+    with pytest.raises(CheckpointError, match="random_state"):
+        fitted(client, edges.folder, checkpoint=path, max_iter=1, random_state=SEED + 1)
+    with pytest.raises(CheckpointError, match="data"):
+        fitted(client, edges.folder, checkpoint=path, max_iter=1, value=None)
     whole = path.read_bytes()
     for damaged in (whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1]), b"nothing"):
         path.write_bytes(damaged)
@@ -305,13 +307,19 @@ class Processes:
         self.running = []
         here = ("--host", "127.0.0.1")
         self.start("dask_scheduler", "--port", "0", *here, "--dashboard-address", ":0")
-        self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, "--no-dashboard")
+        self.start_worker(cwd=folder)
 
-    def start(self, module, *options):
+    def start(self, module, *options, **more):
         command = [sys.executable, "-m", f"distributed.cli.{module}", *options]
         command += ["--scheduler-file", str(self.file)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.running.append(subprocess.Popen(command, **quiet))
+        self.running.append(subprocess.Popen(command, **quiet, **more))
+
+    def start_worker(self, *paths, **more):
+        """Start a worker that imports what this process does, after ``paths``."""
+        here = ("--host", "127.0.0.1", "--no-dashboard")
+        more["env"] = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, *sys.path])}
+        self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, **more)
 
     def client(self):
         return Client(scheduler_file=str(self.file), timeout=30, set_as_default=False)
@@ -327,6 +335,7 @@ class Processes:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait(10)
 
 
 def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, monkeypatch):
@@ -354,7 +363,26 @@ def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, mo
             fitted(client, edges.folder, checkpoint=path, **common | {"tol": 1.0})
 
 
-def test_workers_that_join_get_shards(edges):
+def test_a_worker_that_does_not_fit_is_named(edges, tmp_path):
+    """One sees no files, as its folder is another; one has another version."""
+    shutil.copytree(edges.folder, tmp_path / "edges")
+    elsewhere, other = tmp_path / "elsewhere", tmp_path / "other" / "coblock-9.9.dist-info"
+    elsewhere.mkdir()
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: coblock\nVersion: 9.9\n")
+    with Processes(tmp_path) as processes, processes.client() as client:
+        client.wait_for_workers(1, timeout=60)
+        processes.start_worker(cwd=elsewhere)
+        client.wait_for_workers(2, timeout=60)
+        with pytest.raises(ClusterError, match=r"Worker tcp://\S+ (sees no folder|cannot read) "):
+            fitted(client, "edges")
+        processes.start_worker(str(other.parent))
+        client.wait_for_workers(3, timeout=60)
+        with pytest.raises(ClusterError, match=r"Worker tcp://\S+ has other.*coblock 9\.9 not"):
+            fitted(client, "edges")
+
+
+def test_workers_that_join_get_shards_and_may_leave(edges):
     relation = read(edges.frame, value="value").relation
     common = {"refine": False, "max_iter": 6, "batch_size": BATCH, "random_state": 0}
     local = IRM(**common, tol=0).fit(relation)
@@ -366,10 +394,14 @@ def test_workers_that_join_get_shards(edges):
             if sweep.sweep == 2:
                 growing.scale(3)
                 client.wait_for_workers(3, timeout=60)
+            if sweep.sweep == 4:
+                growing.scale(2)
 
         model = fitted(client, edges.folder, callback=grow, **common)
         assert model._result.relation.crew.layouts[0].used == 3
         assert_same(model, local)
+        names = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
+        assert {"coblock-read", "coblock-shard-rows", "coblock-visit-columns"} <= set(names)
 
 
 def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
@@ -416,6 +448,7 @@ def test_the_contract_of_the_estimator(client, edges, tmp_path):
         ({"relation": "directed"}, "folder", ValueError, "only 'bipartite'"),
         ({"inference": "gibbs"}, "folder", ValueError, "one after another"),
         ({"batch_size": 1}, "folder", ValueError, "batch_size=1"),
+        ({"batch_size": (1, 9)}, "folder", ValueError, "batch_size=1"),
         ({}, np.eye(3), TypeError, "folder of Parquet"),
     ],
 )

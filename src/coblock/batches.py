@@ -7,12 +7,13 @@ on the number of threads; neither, therefore, does a single bit of the result.
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from coblock import moves
-from coblock.counts import Sums, own_cells
+from coblock.counts import Changes, Sums, climb, own_cells
 from coblock.kernels import Floats, Indices, batch
 from coblock.kernels.memberships import next_is_row
 from coblock.kernels.tables import shared_tables
@@ -28,23 +29,24 @@ LONGEST_REST = 7  # for so many sweeps at most
 
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
+Turn: TypeAlias = tuple[int, Indices, list[slice]]  # domain, objects visited together, their parts
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Which objects are visited together, and by whom."""
 
-    batch_size: int | None = None  # None: chosen by the number of objects
+    batch_size: int | tuple[int, int] | None = None  # None: chosen by the number of objects
     threads: Executor | None = None
 
     def is_sequential(self, sizes: tuple[int, ...]) -> bool:
         """Say whether objects are visited one after another."""
-        return self.size_of(sizes, 0) == 1
+        return all(self.size_of(sizes, d) == 1 for d in range(len(sizes)))
 
     def size_of(self, sizes: tuple[int, ...], d: int) -> int:
         """Return how many objects of domain ``d`` are visited together."""
         if self.batch_size is not None:
-            return self.batch_size
+            return self.batch_size if isinstance(self.batch_size, int) else self.batch_size[d]
         return 1 if sum(sizes) <= SEQUENTIAL_UP_TO else -(-sizes[d] // BATCHES)
 
     def in_batches(self, sizes: tuple[int, ...]) -> "Schedule":
@@ -75,6 +77,17 @@ class Schedule:
     ) -> list[moves.Parting]:
         """Return for every cluster of domain ``d`` the best parting found."""
         return moves.part_clusters(partition, d, rng, self.map)
+
+    def expect_visits(self, state: State, turns: list[Turn], step: float) -> None:
+        """Hear of all visits of a sweep before the first; here nothing is done ahead."""
+
+    def expect_choices(
+        self, partition: Partition, turns: list[tuple[int, slice]], uniform: Floats, *, soft: bool
+    ) -> None:
+        """Hear of all choices of a sweep before the first; here nothing is done ahead.
+
+        ``soft`` says whether memberships are wanted, too.
+        """
 
     def renew(
         self,
@@ -186,27 +199,34 @@ def sweep_memberships(
     ``step`` is the fraction of the way that memberships go.
     """
     sizes = state.relation.sizes
-    visited: list[list[Indices]] = [[] for _ in sizes]
+    turns: list[Turn] = []
     for d, objects in schedule.turns(sizes):
         chosen = visits.of_sweep(d, objects, everybody)
-        visited[d].append(chosen)
+        turns.append((d, chosen, parts_of(chosen, objects, sizes[d])))
+    schedule.expect_visits(state, [turn for turn in turns if turn[1].size], step)
+    for d, chosen, parts in turns:
         if chosen.size:
-            _renew_batch(state, d, chosen, visits, schedule, step)
+            _renew_batch(state, d, chosen, parts, visits, schedule, step)
     changes = []
-    for d, batches in enumerate(visited):
-        those = np.concatenate(batches)
-        changes.append(float(visits.moved[d][those].sum()) / sizes[d])
+    for d, size in enumerate(sizes):
+        those = np.concatenate([chosen for side, chosen, _ in turns if side == d])
+        changes.append(float(visits.moved[d][those].sum()) / size)
         visits.end_sweep(d, those, changes[-1])
-    visits.complete = sum(b.size for batches in visited for b in batches) == sum(sizes)
+    visits.complete = sum(chosen.size for _, chosen, _ in turns) == sum(sizes)
     leave_one_out = sum(float(x.sum()) for x in visits.log_normaliser)
     return leave_one_out, sum(float(x.sum()) for x in visits.entropy), max(changes)
 
 
 def _renew_batch(
-    state: State, d: int, objects: Indices, visits: Visits, schedule: Schedule, step: float
+    state: State,
+    d: int,
+    objects: Indices,
+    parts: list[slice],
+    visits: Visits,
+    schedule: Schedule,
+    step: float,
 ) -> None:
     """Renew the memberships of objects of one domain against the same counts."""
-    parts = cut(objects.size)
     outcomes, fresh = schedule.renew(state, d, objects, parts, visits, step)
     domain, shape = state.domain(d), state.blocks(d).n.shape
 
@@ -253,8 +273,10 @@ def choose_labels(
     the probabilities by which each label was drawn.
     """
     sizes = partition.relation.sizes
-    visits, nothing = Visits.none(sizes), np.empty((0, 0))
-    for d, objects in schedule.turns(sizes):
+    visits, turns = Visits.none(sizes), list(schedule.turns(sizes))
+    schedule.expect_choices(partition, turns, uniform, soft=memberships is not None)
+    nothing = np.empty((0, 0))
+    for d, objects in turns:
         first, last, _ = objects.indices(sizes[d])
         chosen, mine = np.arange(first, last, dtype=np.int32), uniform[sum(sizes[:d]) :]
         q = nothing if memberships is None else memberships[d][objects]
@@ -287,18 +309,34 @@ def cut(objects: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, objects, size)]
 
 
+def parts_of(chosen: Indices, objects: slice, size: int) -> list[slice]:
+    """Return the parts of a batch, as far as their objects are among the chosen ones.
+
+    Objects that rest do not move the borders: an object is in the same part in every sweep.
+    """
+    first, last, _ = objects.indices(size)
+    borders = [*(first + part.start for part in cut(last - first)), last]
+    return [slice(*pair) for pair in pairwise(np.searchsorted(chosen, borders).tolist())]
+
+
 def absorb(
     sums: Sums, m: list[Floats], d: int, outcomes: list[batch.Outcome], neighbours: list[Floats]
 ) -> None:
-    """Add what the parts of a batch have changed, in their order."""
-    for outcome in outcomes:
-        m[d] += outcome.m
-        sums.links += outcome.links if d == 0 else outcome.links.T
-        sums.unseen += outcome.unseen if d == 0 else outcome.unseen.T
+    """Add what the parts of a batch have changed, in a tree."""
+    leaves = {(0, i): (part.m, part.links, part.unseen) for i, part in enumerate(outcomes)}
+    (change,) = climb(leaves, len(leaves)).values()
+    take_in(sums, m, d, change)
     for links, unseen, together in neighbours:
         sums.links += links.T
         sums.unseen += unseen.T
         sums.together += together
+
+
+def take_in(sums: Sums, m: list[Floats], d: int, change: Changes) -> None:
+    """Add what a batch of domain ``d`` has changed in all."""
+    m[d] += change[0]
+    sums.links += change[1] if d == 0 else change[1].T
+    sums.unseen += change[2] if d == 0 else change[2].T
     np.maximum(m[d], 0.0, out=m[d])
 
 

@@ -43,15 +43,23 @@ def check_number(name: str, value: object, smallest: float = 0.0, largest: float
 
 def check_clusters(value: object) -> int | tuple[int, int] | None:
     """Refuse numbers of clusters below one; return a pair as a tuple."""
-    if value is None:
-        return None
+    return None if value is None else _one_or_two("max_clusters", value)
+
+
+def check_batch_size(value: object) -> int | tuple[int, int] | None:
+    """Refuse batches of less than one object; return a pair as a tuple, and "auto" as None."""
+    return None if isinstance(value, str) and value == "auto" else _one_or_two("batch_size", value)
+
+
+def _one_or_two(name: str, value: object) -> int | tuple[int, int]:
+    """Refuse what is neither a number of at least 1 nor a pair of such."""
     if isinstance(value, tuple | list):
         if len(value) != 2:
-            msg = f"max_clusters must be a number or (rows, columns), but is {value!r}."
+            msg = f"{name} must be a number or (rows, columns), but is {value!r}."
             raise ValueError(msg)
-        rows, columns = (check_whole_number("max_clusters", K, 1) for K in value)
+        rows, columns = (check_whole_number(name, one, 1) for one in value)
         return rows, columns
-    return check_whole_number("max_clusters", value, 1)
+    return check_whole_number(name, value, 1)
 
 
 def check_shape(shape: tuple[int, ...], kind: str) -> None:

@@ -1,11 +1,16 @@
 """Counts of all blocks, kept as sums over cells that parts of the data add up to (MODEL 3, 11)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from coblock.kernels import Floats, Indices
 from coblock.relation import Relation
+
+Changes: TypeAlias = tuple[Floats, Floats, Floats]  # of sizes, links and unseen cells
+Node: TypeAlias = tuple[int, int]  # of a tree: how high above the leaves, and the how manieth there
 
 
 @dataclass(slots=True)
@@ -62,3 +67,28 @@ def own_cells(relation: Relation) -> Floats:
     if relation.kind == "directed":
         return np.stack((relation.self_link, relation.self_seen - relation.self_link))
     return np.zeros((2, relation.shape[0]))
+
+
+def climb(
+    nodes: Mapping[Node, Changes], leaves: int, *, complete: bool = True
+) -> dict[Node, Changes]:
+    """Add neighbours in a tree of so many leaves, up to the root.
+
+    A node without a neighbour moves up as it is: where nothing has changed there need be none.
+    If the nodes are not ``complete``, it waits for its neighbour and is returned beside others.
+    Wherever nodes are added first, the root has the same bits.
+    """
+    found, level = dict(nodes), 0
+    while leaves > 1:
+        for i in range(0, leaves, 2):
+            pair = [(level, j) for j in (i, i + 1) if j < leaves]
+            there = [node for node in pair if node in found]
+            if there == pair or (complete and there):
+                below = [found.pop(node) for node in there]
+                found[level + 1, i // 2] = below[0] if len(below) == 1 else _added(*below)
+        leaves, level = -(-leaves // 2), level + 1
+    return found
+
+
+def _added(one: Changes, other: Changes) -> Changes:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]

@@ -68,9 +68,10 @@ class IRM(BiclusterMixin, BaseEstimator):
         Largest number of sweeps. Gibbs does all of them and averages the second half.
     n_init : int, default=1
         Fits from different starts; the one with the largest log evidence is kept.
-    batch_size : int or "auto", default="auto"
-        Objects updated against the same counts. 1 is the paper's schedule, one object after
-        another; "auto" takes that for up to 1,000 objects and else 16 batches a sweep.
+    batch_size : int, tuple of int or "auto", default="auto"
+        Objects updated against the same counts; a pair for rows and columns. 1 is the paper's
+        schedule, one object after another; "auto" takes that for up to 1,000 objects and else 16
+        batches a sweep.
     n_jobs : int or None, default=None
         Threads, for the starts first and then for batches; -1 takes all processors. The result
         does not depend on it.
@@ -136,7 +137,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         tol: float = 1e-5,
         max_iter: int = 1000,
         n_init: int = 1,
-        batch_size: int | str = "auto",
+        batch_size: int | tuple[int, int] | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         warm_start: bool = False,
@@ -377,9 +378,7 @@ class IRM(BiclusterMixin, BaseEstimator):
             tol=checks.check_number("tol", self.tol),
             max_iter=checks.check_whole_number("max_iter", self.max_iter, 1),
             n_init=checks.check_whole_number("n_init", self.n_init, 1),
-            batch_size=None
-            if isinstance(self.batch_size, str) and self.batch_size == "auto"
-            else checks.check_whole_number("batch_size", self.batch_size, 1),
+            batch_size=checks.check_batch_size(self.batch_size),
             n_jobs=self.n_jobs,
         )
 

@@ -56,7 +56,7 @@ class Settings:
     tol: float = 1e-5
     max_iter: int = 1000
     n_init: int = 1
-    batch_size: int | None = None
+    batch_size: int | tuple[int, int] | None = None
     n_jobs: int | None = None
 
     @property

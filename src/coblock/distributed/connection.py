@@ -6,14 +6,17 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from time import monotonic
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, KilledWorker, get_worker, wait
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
+from distributed.comm.core import connect as open_comm
 
 from coblock.files import WriteError
 
 PATIENCE = 60.0  # seconds without any worker before a fit gives up
+KNOCK = 2.0  # seconds that a worker has to answer the client
 LOOK_AROUND = 2.0  # seconds between two looks at a slow step
 MATTER = (
     "coblock",
@@ -46,8 +49,8 @@ def connect(client: Client | str | None, timeout: float = 10.0) -> Client:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError:
         msg = (
-            f"The scheduler at {_address(client)} has no workers, and got none in "
-            f"{timeout:g} s. Start some with: dask worker {_address(client)}"
+            f"The scheduler at {address_of(client)} has no workers, and got none in "
+            f"{timeout:g} s. Start some with: dask worker {address_of(client)}"
         )
         raise ClusterError(msg) from None
     check_versions(client)
@@ -101,8 +104,8 @@ def check_versions(client: Client, here: dict[str, str] | None = None) -> None:
             raise ClusterError(msg)
 
 
-def ask(client: Client, futures: Sequence[Future]) -> list[Any]:
-    """Return the results of all tasks; never wait for workers that do not come back."""
+def ask(client: Client, futures: Sequence[Future], *, gather: bool = True) -> list[Any]:
+    """Return the results of all tasks, or just wait; never for workers that do not come back."""
     with plain_errors(client), client.as_current():
         since: float | None = None
         while True:
@@ -110,16 +113,39 @@ def ask(client: Client, futures: Sequence[Future]) -> list[Any]:
                 wait(list(futures), timeout=LOOK_AROUND)
                 break
             except TimeoutError:
+                if client.status != "running":  # tasks that were sent since then never end
+                    raise CommClosedError from None
                 there = client.scheduler_info(n_workers=1)["workers"]
                 since = None if there else (since or monotonic())
                 if since is not None and monotonic() - since > PATIENCE:
                     msg = (
                         f"All workers have been gone for {PATIENCE:.0f} s. Start workers with: "
-                        f"dask worker {_address(client)}, and fit again; a fit with a "
+                        f"dask worker {address_of(client)}, and fit again; a fit with a "
                         "checkpoint goes on where it was."
                     )
                     raise ClusterError(msg) from None
-        return client.gather(list(futures))
+        return client.gather(list(futures), direct=_reaches_workers(client)) if gather else []
+
+
+_reached: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
+
+
+def _reaches_workers(client: Client) -> bool:
+    """Say whether answers may come straight from the workers; else the scheduler hands them on."""
+    if client not in _reached:
+        workers = list(client.scheduler_info(n_workers=1)["workers"])
+        _reached[client] = bool(workers) and client.sync(_knock, workers[0], client.connection_args)
+    return _reached[client]
+
+
+async def _knock(worker: str, options: dict[str, Any]) -> bool:
+    """Try to open a connection to a worker."""
+    try:
+        comm = await open_comm(worker, timeout=KNOCK, **options)
+    except OSError:
+        return False
+    await comm.close()
+    return True
 
 
 @contextmanager
@@ -150,6 +176,6 @@ def this_worker() -> str:
     return str(get_worker().address)
 
 
-def _address(client: Client) -> str:
+def address_of(client: Client) -> str:
     """Return the address of the scheduler."""
     return str(client.scheduler_info(n_workers=0)["address"])

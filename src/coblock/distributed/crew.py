@@ -10,10 +10,10 @@ from distributed import Client, Future
 
 from coblock.distributed.board import Board
 from coblock.distributed.connection import ask
+from coblock.distributed.course import SIDES, Course
 from coblock.distributed.layout import Layout
-from coblock.distributed.replica import PLUGIN, Replicas, informed
+from coblock.distributed.replica import PLUGIN, Replicas
 
-SIDES = ("rows", "columns")
 Layouts: TypeAlias = tuple[Layout, Layout]
 Futures: TypeAlias = tuple[list[Future], list[Future]]
 
@@ -28,13 +28,12 @@ class Crew:
     respread: Callable[[int], tuple[Layouts, Futures]] | None = None  # other shards of the data
     run: str = field(default_factory=lambda: uuid4().hex)
     board: Board = field(init=False)
-    whereabouts: dict[tuple[int, int], str] = field(default_factory=dict)  # of shards, last time
-
+    course: Course = field(init=False)
     _last: list[Future] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Give every worker, and every one that joins, a place for memberships."""
-        self.board = Board(self.client, self.run)
+        self.board, self.course = Board(self.client), Course(self.client, self.run)
         self.client.register_plugin(Replicas(self.run))
 
     def grow(self) -> None:
@@ -45,7 +44,7 @@ class Crew:
             return
         if sum(possible) > sum(layout.used for layout in self.layouts):
             self.layouts, self.shards = self.respread(now)
-            self.whereabouts.clear()
+            self.course.break_off()
 
     def ask(
         self,
@@ -81,36 +80,6 @@ class Crew:
             key=[self.key(what, d) for _ in numbers],
         )
 
-    def ask_informed(
-        self,
-        what: str,
-        function: Callable[..., Any],
-        d: int,
-        messages: Iterable[tuple[int, tuple[Any, ...]]],
-    ) -> list[Any]:
-        """Run a task that takes the memberships of both domains, and send them where they lack."""
-        pending = dict(enumerate(messages))
-        found: dict[int, Any] = {}
-        while pending:
-            letters = [
-                (s, (self.run, self._letter(d, s), self.board.versions, function, *message))
-                for s, message in pending.values()
-            ]
-            answers = self.ask(what, informed, d, letters)
-            for t, answer in zip(list(pending), answers, strict=True):
-                s = pending[t][0]
-                self.whereabouts[d, s] = answer.worker
-                if answer.lacking:
-                    self.board.known.pop(answer.worker, None)
-                else:
-                    self.board.known[answer.worker] = self.board.versions
-                    found[t] = answer.found
-                    del pending[t]
-        return [found[t] for t in sorted(found)]
-
-    def _letter(self, d: int, s: int) -> Any:
-        return self.board.letter(self.whereabouts.get((d, s)))
-
     def key(self, what: str, d: int) -> str:
         """Return a name of a task that can be read on the dashboard."""
         return f"coblock-{what}-{SIDES[d]}-{uuid4().hex}"
@@ -131,8 +100,8 @@ class Crew:
         """Let go of everything on the cluster."""
         for futures in self.shards:
             futures.clear()
-        for log in self.board.log:
-            log.clear()
+        self.board.forget()
+        self.course.break_off()
         if self.client.status == "running":
             self.client.unregister_worker_plugin(f"{PLUGIN}-{self.run}")
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from coblock import model_file
-from coblock.distributed.connection import connect, plain_errors
+from coblock.distributed.connection import address_of, connect, plain_errors
 from coblock.distributed.fitting import fit
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.source import load
@@ -47,8 +48,9 @@ class DistributedIRM(IRM):
         parameters goes on from it.
     inference : {"acvb0", "cvb0"}
         The others need all data at one place.
-    batch_size : int or "auto"
-        At least 2; "auto" takes 16 batches a sweep.
+    batch_size : int, tuple of int or "auto"
+        At least 2; "auto" takes 4 batches of rows and of columns a sweep, 16 are taken on one
+        machine. There the same sizes, (rows, columns), give the same bits.
     max_clusters, init, refine, prior, hyperparameters, binarize, burn_in, tol, max_iter, n_init, \
 random_state, warm_start, callback, verbose
         See :class:`coblock.IRM`.
@@ -81,7 +83,7 @@ random_state, warm_start, callback, verbose
         tol: float = 1e-5,
         max_iter: int = 1000,
         n_init: int = 1,
-        batch_size: int | str = "auto",
+        batch_size: int | tuple[int, int] | str = "auto",
         random_state: Any = None,
         warm_start: bool = False,
         callback: Callable[[Sweep], object] | None = None,
@@ -128,12 +130,16 @@ random_state, warm_start, callback, verbose
         """
         settings = self._settings()
         _refuse_what_is_local(self.relation, settings, X, unseen)
+        self._fit_folder(X, settings)
+        return self
+
+    def _fit_folder(self, folder: str | Path, settings: Settings) -> None:
+        """Bring the edges to the workers, fit, and publish the result."""
         client = connect(self.client)
-        reader = Reader(
-            "bipartite", Columns(self.row, self.column, self.value), self.binarize, Layout()
-        )
+        columns = Columns(self.row, self.column, self.value)
+        reader = Reader("bipartite", columns, self.binarize, Layout())
         with plain_errors(client):
-            relation = load(client, X, reader, settings.batch_size, self.shards)
+            relation = load(client, folder, reader, settings.batch_size, self.shards)
             self.n_features_in_ = relation.shape[1]
             seed = check_random_state(self.random_state).randint(2**31)
             result = fit(
@@ -147,7 +153,22 @@ random_state, warm_start, callback, verbose
             )
         relation.fitting = False
         self._publish(result)
-        return self
+
+    def __sklearn_clone__(self) -> "DistributedIRM":
+        """Return an unfitted twin; a client is shared, there is no second one."""
+        parameters = self.get_params(deep=False)
+        copies = {
+            name: value if name == "client" else clone(value, safe=False)
+            for name, value in parameters.items()
+        }
+        return type(self)(**copies)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: of a client its scheduler's address."""
+        state = dict(super().__getstate__())
+        if isinstance(self.client, Client):
+            state["client"] = address_of(self.client)
+        return state
 
     def collect(self) -> "DistributedIRM":
         """Bring the links from the workers to this machine, which must have room for them.
@@ -192,7 +213,8 @@ def _refuse_what_is_local(relation: str, settings: Settings, X: Any, unseen: Any
             f"cannot. Use one of {', '.join(METHODS)}, or coblock.IRM on one machine."
         )
         raise ValueError(msg)
-    if settings.batch_size == 1:
+    sizes = settings.batch_size
+    if sizes == 1 or (isinstance(sizes, tuple) and 1 in sizes):
         msg = "batch_size=1 leaves nothing to share between workers. Pass 'auto', or at least 2."
         raise ValueError(msg)
     if not isinstance(X, str | Path):

@@ -39,25 +39,38 @@ class Layout:
         """Batches of a sweep."""
         return -(-self.size // self.batch)
 
-    def parts_of(self, shard: int, b: int) -> list[Span]:
+    def parts_of(self, shard: int, b: int) -> dict[int, Span]:
         """Return first and last + 1 of the parts of batch ``b`` in a shard; all are neighbours."""
-        start, stop = b * self.batch, min((b + 1) * self.batch, self.size)
-        spans = []
-        for number, part in enumerate(cut(stop - start)):
-            if self._holder(number) == shard:
-                spans.append((start + part.start, min(start + part.stop, stop)))
-        return spans
+        start, stop = self._batch(b)
+        return {
+            number: (start + part.start, min(start + part.stop, stop))
+            for number, part in enumerate(cut(stop - start))
+            if self._holder(number) == shard
+        }
+
+    def leaves(self, b: int) -> int:
+        """Return into how many parts batch ``b`` is cut."""
+        start, stop = self._batch(b)
+        return len(cut(stop - start))
+
+    def used_in(self, b: int) -> int:
+        """Return how many shards have parts of batch ``b``; those are the first."""
+        return self._holder(self.leaves(b) - 1) + 1
+
+    def _batch(self, b: int) -> Span:
+        return b * self.batch, min((b + 1) * self.batch, self.size)
 
     def _holder(self, part: int) -> int:
         return part * self.used // self.parts
 
+    def span(self, shard: int, b: int) -> Span:
+        """Return first and last + 1 of the shard's objects in batch ``b``."""
+        parts = list(self.parts_of(shard, b).values())
+        return (parts[0][0], parts[-1][1]) if parts else (0, 0)
+
     def spans(self, shard: int) -> list[Span]:
         """Return first and last + 1 of the shard's objects in each batch."""
-        found = []
-        for b in range(self.batches):
-            parts = self.parts_of(shard, b)
-            found.append((parts[0][0], parts[-1][1]) if parts else (0, 0))
-        return found
+        return [self.span(shard, b) for b in range(self.batches)]
 
     def objects(self, shard: int) -> Indices:
         """Return the objects of a shard, ascending."""

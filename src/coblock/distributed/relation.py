@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from distributed import Future
 from scipy import sparse
 
+from coblock.counts import Changes, Sums
 from coblock.distributed import tasks
-from coblock.distributed.board import carried
 from coblock.distributed.connection import ask
 from coblock.distributed.crew import Crew
 from coblock.distributed.shard import writable
@@ -72,10 +73,7 @@ class ClusterRelation:
         """Return how many links, and unseen cells, each block of a hard partition has."""
         tables = self._folded(labels, clusters)
         if tables is None:
-            crew = self.at_work()
-            for d in (0, 1):
-                crew.board.show_labels(d, labels[d], clusters[d])
-            tables = self._count()
+            tables = self._count(self.at_work().board.labels(labels, clusters))
         self._counted = ([label.copy() for label in labels], *tables)
         return tables[0].copy(), tables[1].copy()
 
@@ -93,13 +91,28 @@ class ClusterRelation:
         folded = []
         for table in self._counted[1:]:
             out = np.zeros(clusters)
-            np.add.at(out, np.ix_(targets[0], targets[1]), table)
+            in_use = table[: targets[0].size, : targets[1].size]
+            np.add.at(out, np.ix_(targets[0], targets[1]), in_use)
             folded.append(out)
         return folded[0], folded[1]
 
-    def _count(self) -> tuple[Floats, Floats]:
+    def note(self, labels: list[Indices], sums: Sums) -> None:
+        """Keep the counts of labels that were not asked for here."""
+        tables = sums.links.copy(), sums.unseen.copy()
+        self._counted = ([label.copy() for label in labels], *tables)
+
+    def note_change(self, d: int, objects: Indices, labels: Indices, change: Changes) -> None:
+        """Keep what new labels of some objects have changed."""
+        assert self._counted is not None
+        known, links, unseen = self._counted
+        known[d][objects] = labels
+        links += change[1] if d == 0 else change[1].T
+        unseen += change[2] if d == 0 else change[2].T
+
+    def _count(self, base: Future) -> tuple[Floats, Floats]:
         crew = self.at_work()
-        tables = crew.ask_informed("count", tasks.count_cells, 0, crew.everywhere(0))
+        messages = crew.everywhere(0, crew.run, base)
+        tables = crew.ask("count", tasks.count_cells, 0, messages)
         links, unseen = (np.sum(table, axis=0) for table in zip(*tables, strict=True))
         return links, unseen
 
@@ -110,17 +123,15 @@ class ClusterRelation:
         before it has ended. Sums for labels are whole numbers and are made side by side.
         """
         crew = self.at_work()
-        for d in (0, 1):
-            crew.board.show_memberships(d, q[d])
         if all((labels >= 0).all() for labels in sure):
-            return self._count()
-        letter = carried(crew.client, crew.board.letter(None), crew.key("tell", 0))
+            return self._count(crew.board.labels(sure, (q[0].shape[1], q[1].shape[1])))
+        base = crew.board.memberships(q)
         sums: Any = None
         layout = crew.layouts[0]
         for b in range(layout.batches):
             for s in range(layout.used):
                 if layout.parts_of(s, b):
-                    message = (sums, crew.shards[0][s], crew.run, letter, crew.board.versions, b)
+                    message = (sums, crew.shards[0][s], crew.run, base, b)
                     key = crew.key("products", 0)
                     sums = crew.client.submit(tasks.add_products, *message, key=key)
         links, unseen = ask(crew.client, [sums])[0]

@@ -1,60 +1,111 @@
-"""Copies of all memberships on every worker, renewed by what has changed since."""
+"""What a worker remembers between tasks: memberships of everybody, and the counts they give."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from distributed import Worker, WorkerPlugin, get_worker
+from numpy.typing import NDArray
 
+from coblock.batches import take_in
+from coblock.counts import Changes, Node, Sums, climb
 from coblock.distributed.compact import Rows, spelled_out, write_unsure
-from coblock.kernels import Floats, Indices
+from coblock.kernels import Blocks, Floats, Indices
 
 PLUGIN = "coblock-memberships"
-Versions: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """Memberships that have changed since version ``before``; all if ``objects`` is None."""
+class Base:
+    """Memberships of everybody."""
 
-    before: int
     version: int
-    objects: Indices | range | None
+    rows: tuple[Rows, ...]  # by domain
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The counts with which a course of turns begins; the memberships are told beside."""
+
+    version: int
+    links: Floats
+    unseen: Floats
+    m: tuple[Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Hyperparameters of a sweep; tables where every block has its own prior."""
+
+    alpha: tuple[float, float]
+    a: float | Floats
+    b: float | Floats
+    step: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """What a turn of one shard has found: new memberships, and what they change."""
+
+    version: int
+    d: int
+    objects: Indices | range
     rows: Rows
+    leaves: int  # of the tree in which changes are added
+    changes: dict[Node, tuple[NDArray, NDArray, NDArray | None]]  # None: nothing has changed
+    log_normaliser: Floats
+    entropy: Floats | None = None
+    moved: Floats | None = None
+    beside: Rows | None = None  # memberships by which labels were chosen
 
 
-Letter: TypeAlias = list[list[News]]  # by domain
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Instead of an answer: the worker does not remember what the turn goes on from."""
+
+
+Answer: TypeAlias = Turned | Lacking
+
+
+def change_of(turn: list[Turned]) -> Changes:
+    """Return what all shards have changed in a turn; the tree is the same for any shards."""
+    nodes = {
+        node: (m.astype(np.float64), links.astype(np.float64), _unseen(links, unseen))
+        for turned in turn
+        for node, (m, links, unseen) in turned.changes.items()
+    }
+    (change,) = climb(nodes, turn[0].leaves).values()
+    return change
+
+
+def _unseen(links: NDArray, unseen: NDArray | None) -> Floats:
+    return np.zeros(links.shape) if unseen is None else unseen.astype(np.float64)
 
 
 @dataclass(slots=True)
 class Copy:
     """Memberships of one domain, as the kernels read those of others."""
 
-    version: int
     clusters: int
     sure: Indices
     q: Floats  # rows of sure objects are not to be read; pages never written cost no memory
 
     @classmethod
-    def of(cls, news: News) -> "Copy":
-        """Return the copy that news about everybody make."""
-        clusters, objects = news.rows.clusters, news.rows.sure.size
-        copy = cls(news.version, clusters, np.empty(objects, np.int32), np.zeros((0, clusters)))
-        copy.learn(news)
+    def of(cls, rows: Rows) -> "Copy":
+        """Return the copy that the memberships of everybody make."""
+        copy = cls(rows.clusters, np.empty(rows.sure.size, np.int32), np.zeros((0, rows.clusters)))
+        copy.learn(range(rows.sure.size), rows)
         return copy
 
-    def learn(self, news: News) -> None:
-        """Take the news in."""
-        everybody = range(self.sure.size)
-        objects = spelled_out(everybody if news.objects is None else news.objects)
-        self.sure[objects] = news.rows.sure
-        if news.rows.value.size:
+    def learn(self, objects: Indices | range, rows: Rows) -> None:
+        """Take in the memberships of some objects."""
+        those = spelled_out(objects)
+        self.sure[those] = rows.sure
+        if rows.value.size:
             if not len(self.q):
                 self.q = np.zeros((self.sure.size, self.clusters))
-            write_unsure(news.rows, objects, self.q)
-        self.version = news.version
+            write_unsure(rows, those, self.q)
 
     def memberships(self, objects: Indices) -> Floats:
         """Return the memberships of objects as a table."""
@@ -67,69 +118,86 @@ class Copy:
         return q
 
 
+@dataclass(slots=True)
+class Standing:
+    """Memberships and counts after some turn of a course."""
+
+    opening: int
+    version: int
+    copies: list[Copy]
+    sums: Sums
+    m: list[Floats]
+
+    @classmethod
+    def of(cls, base: Base, opening: Opening) -> "Standing":
+        """Return how things stand before the first turn."""
+        copies = [Copy.of(rows) for rows in base.rows]
+        links, unseen = opening.links.copy(), opening.unseen.copy()
+        sums = Sums(links, unseen, np.zeros_like(links), np.zeros((2, links.shape[0])))
+        m = [size.copy() for size in opening.m]
+        return cls(opening.version, opening.version, copies, sums, m)
+
+    def learn(self, turn: list[Turned]) -> None:
+        """Take in what all shards have found in the next turn."""
+        d = turn[0].d
+        for turned in turn:
+            self.copies[d].learn(turned.objects, turned.rows)
+        take_in(self.sums, self.m, d, change_of(turn))
+        self.version += 1
+
+    def blocks(self, d: int, terms: Terms) -> Blocks:
+        """Return the tables as domain ``d`` sees them."""
+        n, N = self.sums.tables("bipartite", self.m)
+        priors = (np.broadcast_to(prior, n.shape) for prior in (terms.a, terms.b))
+        tables = (n, N, *priors)
+        return Blocks(*(np.array(table if d == 0 else table.T, order="C") for table in tables))
+
+
 class Replicas(WorkerPlugin):
-    """What a worker knows of the memberships in one fit; it is there as long as the fit is."""
+    """What a worker remembers of one fit; it is there as long as the fit is."""
 
     def __init__(self, run: str) -> None:
         self.run = run
         self.name = f"{PLUGIN}-{run}"
-        self.copies: dict[int, Copy] = {}
 
     def setup(self, worker: Worker) -> None:
         """Begin with nothing."""
-        self.copies, self.lock = {}, Lock()
+        self.lock = Lock()
+        self.told: tuple[int, list[Copy]] | None = None
+        self.standing: Standing | None = None
 
-    def current(self, letter: Letter, versions: Versions) -> list[Copy] | None:
-        """Return copies of these versions, or None if the letter does not lead there."""
+    def copies(self, base: Base) -> list[Copy]:
+        """Return the memberships that were told."""
         with self.lock:
-            for d, news in enumerate(letter):
-                if d not in self.copies or self.copies[d].version != versions[d]:
-                    self._read(d, news)
-            copies = [self.copies.get(d) for d in (0, 1)]
-        found = [copy for copy in copies if copy is not None]
-        return found if tuple(copy.version for copy in found) == versions else None
+            if self.told is None or self.told[0] != base.version:
+                self.told = base.version, [Copy.of(rows) for rows in base.rows]
+            return self.told[1]
 
-    def _read(self, d: int, letter: list[News]) -> None:
-        for news in letter:
-            copy = self.copies.get(d)
-            if copy is not None and copy.version == news.version:
-                continue
-            if news.objects is None:
-                self.copies[d] = Copy.of(news)
-            elif copy is not None and copy.version == news.before:
-                copy.learn(news)
+    def stand(
+        self, version: int, base: Base | None, opening: Opening | None, before: list[list[Answer]]
+    ) -> Standing | None:
+        """Return how things stand after turn ``version``, or None if nothing leads there.
+
+        ``before`` are turns that this worker may not have heard of. A worker that is further
+        ahead, because a lost answer is asked for again, does not go back.
+        """
+        with self.lock:
+            if base is not None and opening is not None and not self._began_with(opening):
+                self.told = None  # two copies of everybody would be one too many
+                self.standing = Standing.of(base, opening)
+            standing = self.standing
+            for turn in before:
+                known = [answer for answer in turn if isinstance(answer, Turned)]
+                if standing is None or len(known) < len(turn):
+                    return None
+                if known[0].version == standing.version + 1:
+                    standing.learn(known)
+            return standing if standing is not None and standing.version == version else None
+
+    def _began_with(self, opening: Opening) -> bool:
+        return self.standing is not None and self.standing.opening == opening.version
 
 
-def _replicas(run: str) -> Replicas:
+def replicas(run: str) -> Replicas:
+    """Return what this worker remembers of a fit."""
     return cast("Replicas", get_worker().plugins[f"{PLUGIN}-{run}"])
-
-
-def surely_current(run: str, letter: Letter, versions: Versions) -> list[Copy]:
-    """Return copies of these versions from a letter that tells everything."""
-    copies = _replicas(run).current(letter, versions)
-    assert copies is not None
-    return copies
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a task has found, and on which worker; nothing if the worker lacked news."""
-
-    worker: str
-    found: Any
-    lacking: bool = False
-
-
-def informed(
-    shard: Any,
-    run: str,
-    letter: Letter,
-    versions: Versions,
-    function: Callable[..., Any],
-    *rest: Any,
-) -> Answer:
-    """Run a function on a shard with the memberships of both domains, if the worker has them."""
-    worker, copies = get_worker().address, _replicas(run).current(letter, versions)
-    if copies is None:
-        return Answer(worker, None, lacking=True)
-    return Answer(worker, function(shard, copies, *rest))

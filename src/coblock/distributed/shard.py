@@ -1,13 +1,14 @@
 """A shard: the links and unseen cells of some objects of one domain, compressed by object."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coblock.distributed.layout import Layout
-from coblock.kernels import Domain, Floats, Indices, Place
+from coblock.kernels import Domain, Floats, Indices, Offsets, Place
 from coblock.readers.coding import States, compress
 
 Cells = tuple[Indices, Indices, States | None]  # objects by position, other ends, what they are
@@ -23,9 +24,14 @@ class Shard:
     place: Place
     others: int  # objects of the other domain
 
+    @cached_property
+    def offsets(self) -> Offsets:
+        """Where each batch begins among the objects of the shard."""
+        return self.layout.offsets(self.number)
+
     def segment(self, b: int) -> Place:
         """Return the place of the shard's objects in batch ``b``, without a copy."""
-        first, last = self.layout.offsets(self.number)[b : b + 2]
+        first, last = self.offsets[b : b + 2]
         place = self.place
         return place._replace(
             link_start=place.link_start[first : last + 1],

@@ -12,10 +12,11 @@ from distributed import Client, Future
 
 from coblock import checks
 from coblock.distributed.connection import ClusterError, ask, this_worker
-from coblock.distributed.crew import SIDES, Crew, Futures, Layouts, threads
+from coblock.distributed.course import SIDES
+from coblock.distributed.crew import Crew, Futures, Layouts, threads
 from coblock.distributed.layout import Layout
 from coblock.distributed.relation import ClusterRelation
-from coblock.distributed.schedule import batch_size
+from coblock.distributed.schedule import BatchSize, batch_size
 from coblock.distributed.shard import Cells, build
 from coblock.kernels import Indices
 from coblock.readers import Reader, ReadError
@@ -38,7 +39,11 @@ class Coded:
 
 
 def load(
-    client: Client, folder: str | Path, reader: Reader, batch: int | None, shards: int | None = None
+    client: Client,
+    folder: str | Path,
+    reader: Reader,
+    batch: BatchSize,
+    shards: int | None = None,
 ) -> ClusterRelation:
     """Bring the edges of a folder to the workers, by row and by column.
 
@@ -53,8 +58,8 @@ def load(
         stand below each other, in the order of the files' names.
     reader : Reader
         Which columns to read, and how.
-    batch : int or None
-        Objects visited together; None: a sixteenth of them.
+    batch : int, tuple of int or None
+        Objects visited together, of rows and of columns; None: a quarter of them.
     shards : int or None
         By row, and as many by column; None: the threads of all workers.
     """
@@ -76,7 +81,7 @@ class Source:
     client: Client
     paths: list[str]
     reader: Reader
-    batch: int | None
+    batch: BatchSize
 
     def respread(self, shards: int) -> tuple[Layouts, Futures]:
         """Make other shards of the same files."""
@@ -98,7 +103,9 @@ class Source:
             numbered.append(client.submit(number_all, d, names, key=key))
         sizes = ask(client, [client.submit(_count_names, one, pure=False) for one in numbered])
         checks.check_shape((sizes[0], sizes[1]), "bipartite")
-        first, second = (Layout(size, batch_size(self.batch, size), shards) for size in sizes)
+        first, second = (
+            Layout(size, batch_size(self.batch, d, size), shards) for d, size in enumerate(sizes)
+        )
         layouts = (first, second)
         futures = tuple(_shards(client, files, numbered, layouts, d, run) for d in (0, 1))
         return layouts, (futures[0], futures[1]), numbered

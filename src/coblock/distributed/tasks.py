@@ -1,13 +1,25 @@
 """What workers do: the kernels of the local fit on one shard."""
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coblock.batches import no_change
-from coblock.distributed.compact import Rows, packed, spelled_out
-from coblock.distributed.replica import Copy, Letter, Versions, surely_current
+from coblock.counts import Changes, climb
+from coblock.distributed.compact import Rows, of_labels, packed, shortened, spelled_out
+from coblock.distributed.replica import (
+    Answer,
+    Base,
+    Copy,
+    Lacking,
+    Opening,
+    Standing,
+    Terms,
+    Turned,
+    replicas,
+)
 from coblock.distributed.shard import Shard, domain_of, writable
 from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch, kernel
 from coblock.kernels.blocks import add_outer, gather, label_sums
@@ -16,62 +28,43 @@ from coblock.kernels.tables import shared_tables
 from coblock.spectral import degrees_of, product_of
 
 Anything = TypeVar("Anything")
-Changes: TypeAlias = tuple[Floats, Floats, Floats]  # of sizes, links and unseen cells
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """Visit these objects of a batch, piece by piece, against these counts."""
+    """Visit these objects of a batch, or give all that the shard has of it labels."""
 
     b: int  # batch
-    pieces: list[Indices | range]  # positions in the shard's segment of the batch
+    objects: Indices | range
+    soft: bool
+    uniform: Floats | None = None  # None: the best labels
+    beside: bool = False  # whether memberships are wanted beside the labels
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What all objects of a domain are scored against."""
+
     blocks: Blocks  # as the domain sees them
     m: Floats
     m_other: Floats
     alpha: float
 
     def __setstate__(self, state: Any) -> None:
-        b, pieces, blocks, m, m_other, alpha = state
-        arrived = (
-            b,
-            pieces,
-            Blocks(*(writable(table) for table in blocks)),
-            writable(m),
-            writable(m_other),
-            alpha,
-        )
+        blocks, m, m_other, alpha = state
+        arrived = (Blocks(*map(writable, blocks)), writable(m), writable(m_other), alpha)
         for name, value in zip(self.__slots__, arrived, strict=True):
             object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
-class Visited:
-    """What the visit of one piece of a part has found; the changes are those of the part so far."""
-
-    rows: Rows
-    log_normaliser: Floats
-    entropy: Floats
-    moved: Floats
-    m: Floats
-    links: Floats
-    unseen: Floats | None  # None: nothing has changed
-
-    @property
-    def changes(self) -> Changes:
-        """The changes of sizes, links and unseen cells."""
-        unseen = np.zeros_like(self.links) if self.unseen is None else self.unseen
-        return self.m, self.links, unseen
-
-
-@dataclass(frozen=True, slots=True)
 class Chosen:
-    """Labels of a shard's objects in one batch, and what they change."""
+    """Labels of a shard's objects, and how sure they are of them."""
 
     labels: Indices
     log_normaliser: Floats
-    changes: Changes
-    entropy: Floats | None = None  # only where memberships are asked for
-    rows: Rows | None = None
+    entropy: Floats
+    rows: Rows
 
 
 def carry(what: Anything) -> Anything:
@@ -79,67 +72,136 @@ def carry(what: Anything) -> Anything:
     return what
 
 
-def visit(
-    shard: Shard, copies: list[Copy], errand: Errand, step: float, begun: list[Changes | None]
-) -> list[Visited]:
-    """Renew memberships (CVB0); ``begun`` is what the part of a piece has changed before it."""
-    place, objects, other = _scene(shard, copies, errand)
-    q, sure = copies[shard.d].memberships(objects), copies[shard.d].sure[objects]
-    tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
-    left = (np.zeros(objects.size), np.zeros(objects.size), np.zeros(objects.size))
-    found = []
-    for order, before in zip(map(spelled_out, errand.pieces), begun, strict=True):
-        fresh = np.empty((order.size, errand.m.size))
-        changes = no_change(errand.blocks.n.shape)
-        if before is not None:
-            changes = (before[0].copy(), before[1].copy(), before[2].copy())
-        outcome = batch.Outcome(*left, fresh, *changes)
-        mine = domain_of(place, order, q, sure, errand.m, errand.alpha)
-        batch.visit_all(BIPARTITE, mine, other, tables, step, outcome)
-        unseen = outcome.unseen if outcome.unseen.any() else None
-        per_object = (left[0][order], left[1][order], left[2][order])
-        found.append(Visited(packed(fresh), *per_object, outcome.m, outcome.links, unseen))
-    return found
-
-
-def choose(
+def turn(
     shard: Shard,
-    copies: list[Copy],
+    run: str,
+    version: int,
+    base: Base | None,
+    opening: Opening | None,
+    before: list[list[Answer]],
+    terms: Terms,
     errand: Errand,
-    uniform: Floats | None,
-    with_memberships: bool,
-) -> Chosen:
+) -> Answer:
+    """Do an errand on a shard as things stand after turn ``version``."""
+    standing = replicas(run).stand(version, base, opening, before)
+    if standing is None:
+        return Lacking()
+    do = visit if errand.soft else label
+    return do(shard, standing, terms, errand)
+
+
+def _counts(standing: Standing, d: int, terms: Terms) -> Counts:
+    return Counts(standing.blocks(d, terms), standing.m[d], standing.m[1 - d], terms.alpha[d])
+
+
+def visit(shard: Shard, standing: Standing, terms: Terms, errand: Errand) -> Turned:
+    """Renew memberships (CVB0), part by part as one machine does."""
+    d, layout = shard.d, shard.layout
+    first, last = layout.span(shard.number, errand.b)
+    chosen, span = spelled_out(errand.objects), np.arange(first, last, dtype=np.int32)
+    counts = _counts(standing, d, terms)
+    mine, others = standing.copies[d], standing.copies[1 - d]
+    place = shard.segment(errand.b)
+    other = _seen(place, others, counts)
+    q, sure = mine.memberships(span), mine.sure[span]
+    tables = shared_tables(BIPARTITE, counts.blocks, counts.m_other, 1)
+    left = (np.zeros(span.size), np.zeros(span.size), np.zeros(span.size))
+    fresh, leaves = np.empty((chosen.size, counts.m.size)), {}
+    for number, (start, stop) in layout.parts_of(shard.number, errand.b).items():
+        part = slice(*np.searchsorted(chosen, (start, stop)))
+        outcome = batch.Outcome(*left, fresh[part], *no_change(counts.blocks.n.shape))
+        domain = domain_of(place, chosen[part] - np.int32(first), q, sure, counts.m, counts.alpha)
+        batch.visit_all(BIPARTITE, domain, other, tables, terms.step, outcome)
+        leaves[0, number] = (outcome.m, outcome.links, outcome.unseen)
+    width = layout.leaves(errand.b)
+    added = climb(leaves, width, complete=False)
+    changes = {node: _without_zeros(change) for node, change in added.items()}
+    found = (shortened(chosen), packed(fresh), width, changes)
+    log_normaliser, entropy, moved = (of_all[chosen - first] for of_all in left)
+    return Turned(standing.version + 1, d, *found, log_normaliser, entropy, moved)
+
+
+def _without_zeros(change: Changes) -> tuple[Floats, Floats, Floats | None]:
+    return change[0], change[1], change[2] if change[2].any() else None
+
+
+def label(shard: Shard, standing: Standing, terms: Terms, errand: Errand) -> Turned:
     """Choose labels, or draw them, of all objects that the shard has in a batch.
 
     Counts of labels are whole numbers: their sum does not depend on its order.
     """
-    place, objects, other = _scene(shard, copies, errand)
-    chances = np.full(objects.size, -1.0) if uniform is None else writable(uniform)
-    tables = shared_tables(BIPARTITE, errand.blocks, errand.m_other, 1)
-    left = (np.zeros(objects.size), np.zeros(objects.size), np.zeros(objects.size))
-    fresh = np.empty((objects.size, errand.m.size) if with_memberships else (0, 0))
-    outcome = batch.Outcome(*left, fresh, *no_change(errand.blocks.n.shape))
-    labels = np.empty(objects.size, dtype=np.int32)
-    none, sure = np.zeros((0, 0)), copies[shard.d].sure[objects]
-    everybody = np.arange(objects.size, dtype=np.int32)
-    mine = domain_of(place, everybody, none, sure, errand.m, errand.alpha)
+    d, layout = shard.d, shard.layout
+    first, last = layout.span(shard.number, errand.b)
+    counts = _counts(standing, d, terms)
+    labels, outcome = _choose(
+        shard.segment(errand.b),
+        standing.copies[d].sure[first:last],
+        standing.copies[1 - d],
+        counts,
+        errand.uniform,
+        soft=errand.beside,
+    )
+    m, links = _whole(outcome.m), _whole(outcome.links)
+    unseen = _whole(outcome.unseen) if outcome.unseen.any() else None
+    return Turned(
+        standing.version + 1,
+        d,
+        range(first, last),
+        of_labels(labels, counts.m.size),
+        layout.used_in(errand.b),
+        {(0, shard.number): (m, links, unseen)},
+        outcome.log_normaliser,
+        beside=packed(outcome.fresh) if errand.beside else None,
+    )
+
+
+def _whole(table: Floats) -> NDArray:
+    """Return whole numbers in half the bytes, if they are small enough."""
+    small = np.abs(table).max(initial=0.0) <= np.iinfo(np.int32).max
+    return table.astype(np.int32) if small else table
+
+
+def choose_all(shard: Shard, run: str, base: Base, counts: Counts) -> Chosen:
+    """Return the best labels of all objects of a shard, and memberships; nobody moves."""
+    copies = replicas(run).copies(base)
+    sure = copies[shard.d].sure[shard.layout.objects(shard.number)]
+    labels, outcome = _choose(shard.place, sure, copies[1 - shard.d], counts, None, soft=True)
+    return Chosen(labels, outcome.log_normaliser, outcome.entropy, packed(outcome.fresh))
+
+
+def _choose(
+    place: Place,
+    sure: Indices,
+    others: Copy,
+    counts: Counts,
+    uniform: Floats | None,
+    *,
+    soft: bool = False,
+) -> tuple[Indices, batch.Outcome]:
+    """Give the objects of a place labels."""
+    size = sure.size
+    chances = np.full(size, -1.0) if uniform is None else writable(uniform)
+    tables = shared_tables(BIPARTITE, counts.blocks, counts.m_other, 1, slopes=False)
+    fresh = np.empty((size, counts.m.size) if soft else (0, 0))
+    left = (np.zeros(size), np.zeros(size), np.zeros(size))
+    outcome = batch.Outcome(*left, fresh, *no_change(counts.blocks.n.shape))
+    labels, none = np.empty(size, dtype=np.int32), np.zeros((0, 0))
+    everybody = np.arange(size, dtype=np.int32)
+    other = _seen(place, others, counts)
+    mine = domain_of(place, everybody, none, sure, counts.m, counts.alpha)
     batch.choose_all(BIPARTITE, mine, other, tables, chances, labels, outcome)
-    changes = (outcome.m, outcome.links, outcome.unseen)
-    if with_memberships:
-        return Chosen(labels, left[0], changes, left[1], packed(fresh))
-    return Chosen(labels, left[0], changes)
+    return labels, outcome
 
 
-def _scene(shard: Shard, copies: list[Copy], errand: Errand) -> tuple[Place, Indices, Domain]:
-    first, last = shard.layout.spans(shard.number)[errand.b]
-    others, nobody = copies[1 - shard.d], np.zeros(0, np.int32)
-    place = shard.segment(errand.b)
-    other = domain_of(place, nobody, others.q, others.sure, errand.m_other, 1.0)
-    return place, np.arange(first, last, dtype=np.int32), other
+def _seen(place: Place, others: Copy, counts: Counts) -> Domain:
+    """Return the other domain as it is seen from a place."""
+    nobody = np.zeros(0, np.int32)
+    return domain_of(place, nobody, others.q, others.sure, counts.m_other, 1.0)
 
 
-def count_cells(shard: Shard, copies: list[Copy]) -> tuple[Floats, Floats]:
+def count_cells(shard: Shard, run: str, base: Base) -> tuple[Floats, Floats]:
     """Count links and unseen cells of the shard by the clusters of their ends."""
+    copies = replicas(run).copies(base)
     mine, others = copies[shard.d], copies[1 - shard.d]
     labels = mine.sure[shard.layout.objects(shard.number)]
     links, unseen = (np.zeros((mine.clusters, others.clusters)) for _ in range(2))
@@ -152,14 +214,13 @@ def add_products(
     sums: tuple[Floats, Floats] | None,
     shard: Shard,
     run: str,
-    letter: Letter,
-    versions: Versions,
+    base: Base,
     b: int,
 ) -> tuple[Floats, Floats]:
     """Add q_ik q_jl over the cells of the shard in one batch to the sums of those before it."""
-    copies = surely_current(run, letter, versions)
+    copies = replicas(run).copies(base)
     mine, others = copies[shard.d], copies[1 - shard.d]
-    first, last = shard.layout.spans(shard.number)[b]
+    first, last = shard.layout.span(shard.number, b)
     q = mine.memberships(np.arange(first, last, dtype=np.int32))
     place = shard.segment(b)
     shape = (mine.clusters, others.clusters)

@@ -1,0 +1,148 @@
+"""The contract of the estimator, test for test, with the data on a cluster."""
+
+import logging
+import pickle
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+import test_estimator as contract
+from coblock.distributed import DistributedIRM
+
+
+class OnCluster(DistributedIRM):
+    """Takes the arrays of the contract's tests, and fits them from a folder."""
+
+    def fit(self, X, y=None, *, unseen=None):
+        rows, columns = (axis.ravel() for axis in np.indices(X.shape))  # names in this order
+        values = pl.Series(X.ravel(), nan_to_null=True)
+        with tempfile.TemporaryDirectory() as folder:
+            frame = pl.DataFrame({"row": rows, "column": columns, "value": values})
+            frame.write_parquet(Path(folder, "edges.parquet"))
+            super().fit(folder, y, unseen=unseen)
+        return self
+
+
+def make(relation="bipartite", **parameters):
+    return OnCluster(relation=relation, value="value", **{"batch_size": 12} | parameters)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Two workers in this process: what is tested is the face, not the processes."""
+    options = {"processes": False, "n_workers": 2, "threads_per_worker": 1}
+    options |= {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+    with (
+        LocalCluster(**options) as running,
+        Client(running) as client,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(contract, "IRM", make)
+        patch.setattr(contract, "fitted", cache(contract.fit))
+        patch.setattr(contract, "best", cache(lambda kind: contract.fit(kind, "acvb0", n_init=2)))
+        yield client
+
+
+@pytest.mark.parametrize("inference", ["acvb0", "cvb0"])
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.test_attributes_have_their_shapes_and_types,
+        contract.test_labels_and_memberships_belong_together,
+        contract.test_blocks_are_the_counts_of_the_memberships,
+        contract.test_log_evidence_is_above_the_joint_at_any_hyperparameters,
+        contract.test_the_trace_tells_of_every_sweep,
+        contract.test_the_same_seed_gives_the_same_bits,
+        contract.test_new_rows_get_the_update_with_all_counts_fixed,
+        contract.test_link_probabilities_equal_the_definition,
+    ],
+)
+def test_what_every_fit_leaves(check, inference):
+    check("bipartite", inference)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.test_another_seed_gives_another_course,
+        contract.test_without_a_warm_start_nothing_is_remembered,
+        contract.test_the_callback_is_called_once_for_each_sweep,
+        contract.test_the_callback_can_stop_the_fit,
+        contract.test_tolerance_zero_runs_all_sweeps_without_a_warning,
+        contract.test_a_fit_cut_short_warns_with_advice,
+        contract.test_score_is_the_mean_log_probability,
+    ],
+)
+def test_how_a_method_goes_on_and_ends(check):
+    check("acvb0")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.test_biclusters_are_the_blocks,
+        contract.test_planted_blocks_are_found,
+        contract.test_a_row_of_which_nothing_is_seen_gets_the_prior,
+        contract.test_new_rows_do_not_depend_on_each_other_or_change_the_model,
+    ],
+)
+def test_what_a_good_fit_knows(check):
+    check("bipartite")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.test_counting_unseen_cells_as_zeros_gives_other_blocks,
+        contract.test_parameters_are_kept_as_given,
+        contract.test_making_a_model_does_no_work,
+        contract.test_a_list_of_two_numbers_of_clusters_is_a_pair,
+        contract.test_a_warm_start_goes_on,
+        contract.test_training_rows_fall_into_their_own_clusters,
+        contract.test_unseen_cells_of_new_rows_say_nothing,
+        contract.test_a_relation_of_new_rows_must_have_the_fitted_columns,
+        contract.test_positions_are_broadcast,
+        contract.test_no_positions_have_no_probabilities,
+        contract.test_a_score_of_no_cells_is_refused,
+    ],
+)
+def test_what_needs_no_choice(check):
+    check()
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_membership", "summary"])
+def test_nothing_is_told_before_the_fit(method):
+    contract.test_nothing_is_told_before_the_fit(method)
+
+
+def test_verbose_writes_a_line_for_each_sweep_to_standard_error(capsys):
+    contract.test_verbose_writes_a_line_for_each_sweep_to_standard_error(capsys)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_model_with_a_client_is_cloned_and_pickled(cluster):
+    model = make(client=cluster, max_iter=2, random_state=0).fit(contract.planted("bipartite"))
+    twin = clone(model)
+    assert twin.client is cluster
+    assert not hasattr(twin, "row_labels_")
+    again = pickle.loads(pickle.dumps(model))
+    contract.assert_same_bits(again, model)
+    assert again.client == cluster.scheduler.address
+    assert again.summary() == model.summary()
+
+
+def test_the_warning_points_at_the_users_line(tmp_path):
+    pl.DataFrame({"row": [0, 0, 1, 2], "column": [0, 1, 1, 0]}).write_csv(tmp_path / "edges.csv")
+    with pytest.warns(ConvergenceWarning) as caught:
+        DistributedIRM(max_iter=1, random_state=0, batch_size=2).fit(tmp_path)
+    assert [warning.filename for warning in caught] == [__file__]
