@@ -278,6 +278,12 @@ def test_memberships_are_averaged_over_samples_around_the_partition():
         assert np.abs(q - given_labels).max() > 0.01, "the samples say something else"
 
 
+def test_only_the_averaged_method_averages():
+    run = around_a_partition(synth1(0).X, inference="cvb0")
+    assert run.samples == 0
+    assert run.memberships is run.given
+
+
 def test_much_data_is_not_sampled(monkeypatch):
     monkeypatch.setattr("coblock.inference.conditional.SAMPLED_VISITS", 100)
     run = around_a_partition(synth1(0).X)

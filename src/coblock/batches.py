@@ -265,22 +265,24 @@ def choose_labels(
     partition: Partition,
     uniform: Floats,
     schedule: Schedule,
-    memberships: list[Floats] | None = None,
+    total: list[Floats] | None = None,
 ) -> float:
     """Draw or choose all labels of a partition in batches; return the log normalisers' sum.
 
-    Clusters keep their numbers, also where one is left empty. ``memberships``, if given, get
-    the probabilities by which each label was drawn.
+    Clusters keep their numbers, also where one is left empty. The probabilities by which labels
+    are drawn are added to ``total``, if that is given.
     """
     sizes = partition.relation.sizes
     visits, turns = Visits.none(sizes), list(schedule.turns(sizes))
-    schedule.expect_choices(partition, turns, uniform, soft=memberships is not None)
+    schedule.expect_choices(partition, turns, uniform, soft=total is not None)
     nothing = np.empty((0, 0))
     for d, objects in turns:
         first, last, _ = objects.indices(sizes[d])
         chosen, mine = np.arange(first, last, dtype=np.int32), uniform[sum(sizes[:d]) :]
-        q = nothing if memberships is None else memberships[d][objects]
+        q = nothing if total is None else np.empty((chosen.size, partition.m[d].size))
         _choose_batch(partition, d, chosen, mine, visits, schedule, q)
+        if total is not None:
+            total[d][objects] += q
     return sum(float(x.sum()) for x in visits.log_normaliser)
 
 

@@ -154,7 +154,8 @@ class FitRun:
         before = 0 if self.search is None else self.search.number
         if isinstance(self.run, VariationalRun) and self._ends_around_a_partition():
             yield from settling_sweeps(self.run, began, before)
-            self.run = self._around(self.run)
+            found = Partition.start(self.relation, most_probable(self.run.memberships))
+            self.run = self._around(found, self.run.number)
         if isinstance(self.run, GibbsRun):
             yield from self.run.sweeps(began)
         else:
@@ -184,15 +185,15 @@ class FitRun:
         less evidence.
         """
         if self._ends_around_a_partition() and not self._is_small():
-            return ConditionalRun(found, self.rng, self.schedule)
+            return self._around(found)
         run = self._variational(memberships_of(found.labels, 1.0), self._priors_of(found))
         run.warm = True
         return run
 
-    def _around(self, soft: VariationalRun) -> ConditionalRun:
-        """Return the run around the partition that soft sweeps have led to."""
-        found = Partition.start(self.relation, most_probable(soft.memberships))
-        return ConditionalRun(found, self.rng, self.schedule, number=soft.number)
+    def _around(self, found: Partition, number: int = 0) -> ConditionalRun:
+        """Return the last sweeps, around a partition, after ``number`` soft ones."""
+        averages = self.settings.inference.startswith("a")
+        return ConditionalRun(found, self.rng, self.schedule, averages, number)
 
     def _ends_around_a_partition(self) -> bool:
         """Say whether the fit ends so: after a search, but for second order and other priors."""

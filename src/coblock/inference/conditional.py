@@ -25,12 +25,13 @@ class ConditionalRun:
     circles where many objects have few links. Labels that the memberships contradict are tried,
     and taken if the evidence rises, until nobody moves any more. Then labels are drawn around the
     partition, sweep after sweep, and the memberships are averaged (eq:ACVB): one half given the
-    partition, one half given the samples. Neither knows of the other what it does not know.
+    partition, so that labels stay, one half given the samples, which know what else could be.
     """
 
     partition: Partition
     rng: np.random.Generator
     schedule: Schedule = field(default_factory=Schedule)
+    averages: bool = True  # or stays with the memberships given the partition
     number: int = 0
     given: list[Floats] = field(default_factory=list)  # memberships given the partition
     settled: bool = False  # whether nobody would move
@@ -105,17 +106,16 @@ class ConditionalRun:
             self.chain = self.partition.copy()
             self.total = [np.zeros_like(q) for q in self.given]
         sizes, old = self.partition.relation.sizes, [label.copy() for label in self.chain.labels]
-        q = [np.empty_like(total) for total in self.total]
         uniform = self.rng.random(sum(sizes))
-        leave_one_out = choose_labels(self.chain, uniform, self._in_batches(), q)
-        for d, drawn in enumerate(q):
-            self.total[d] += drawn
+        leave_one_out = choose_labels(self.chain, uniform, self._in_batches(), self.total)
         self.samples += 1
         pairs = zip(old, self.chain.labels, strict=True)
         return self.chain, max(2.0 * float((a != b).mean()) for a, b in pairs), leave_one_out
 
     def _wanted(self) -> int:
         """Return how many samples are averaged."""
+        if not self.averages:
+            return 0
         return min(SAMPLED_VISITS // sum(self.partition.relation.sizes), MOST_SAMPLES)
 
     def _in_batches(self) -> Schedule:
