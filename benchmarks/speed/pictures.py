@@ -4,10 +4,24 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.ticker import EngFormatter, Formatter, LogLocator, NullFormatter, StrMethodFormatter
 
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "coblock"  # the same figures give the same file
-RELATIONS = ("artistxtag", "ml1m", "20,000", "200,000")
+RELATIONS = {
+    "artistxtag": "Last.fm, artists and tags",
+    "ml1m": "MovieLens, 1 M ratings",
+    "20,000": "generated, 20,000 x 5,000",
+    "200,000": "generated, 200,000 x 20,000",
+}
+COLOURS = {  # one for each program, in all panels
+    "fit": "tab:blue",
+    "graph-tool": "tab:orange",
+    "spectral": "tab:green",
+    "leiden": "tab:red",
+    "sparsebm": "tab:purple",
+}
+NAMES = {"fit": "coblock", "spectral": "SpectralCoclustering", "leiden": "Leiden"}
 
 
 def draw_growth(growth: dict, path: Path) -> None:
@@ -16,6 +30,10 @@ def draw_growth(growth: dict, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
     axes.loglog(links, [seconds[0] * count / links[0] for count in links], color="0.7")
     axes.loglog(links, seconds, "o-")
+    number_in_plain_words(axes, EngFormatter(sep=""))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("links (grey: in proportion)")
     axes.set_ylabel("seconds a sweep")
     axes.set_title(f"exponent {growth['exponent']:.2f}")
@@ -25,20 +43,30 @@ def draw_growth(growth: dict, path: Path) -> None:
 def draw_peers(answers: dict[str, dict], path: Path) -> None:
     """Draw time against evidence, a panel for each relation; up and left is better."""
     figure, panels = plt.subplots(2, 2, figsize=(8, 6), layout="constrained")
-    for axes, relation in zip(panels.flat, RELATIONS, strict=True):
-        axes.set_title(relation)
+    shown: dict[str, plt.Line2D] = {}
+    for axes, (relation, title) in zip(panels.flat, RELATIONS.items(), strict=True):
+        axes.set_title(title)
         axes.set_xlabel("seconds")
-        axes.set_ylabel("evidence")
+        axes.set_ylabel("log evidence")
         axes.set_xscale("log")
-        axes.margins(0.25)
+        axes.margins(0.35)
         for name, fit in answers.items():
             program, _, source = name.partition(" ")
             if source == relation and "evidence" in fit:
-                label = "coblock" if program == "fit" else program
-                axes.plot(fit["seconds"], fit["evidence"], "o")
-                at = (fit["seconds"], fit["evidence"])
-                axes.annotate(label, at, xytext=(4, 4), textcoords="offset points")
+                label = NAMES.get(program, program)
+                where = (fit["seconds"], fit["evidence"])
+                (shown[label],) = axes.plot(*where, "o", color=COLOURS[program])
+        number_in_plain_words(axes, StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    figure.legend(shown.values(), shown, loc="outside lower center", ncols=5, frameon=False)
     save(figure, path)
+
+
+def number_in_plain_words(axes: plt.Axes, words: Formatter) -> None:
+    """Write the numbers of a logarithmic horizontal axis as people do, and few of them."""
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(words)
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: plt.Figure, path: Path) -> None:
