@@ -174,12 +174,12 @@ def main() -> None:
     chosen = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     sections = sections_of(chosen.out) if chosen.out.exists() else {}
+    source = source_version()  # of what is imported: it may change while this runs
     for part in chosen.parts:
         count = chosen.draws if part == "planted" else chosen.runs
         seeds = f"{'draws' if part == 'planted' else 'seeds'} 0 to {count - 1}"
         table = "\n".join(PARTS[part](count, chosen.data))
-        source = f"Source {source_version()}, {seeds}."
-        sections[heading(part)] = f"{source}\n\n{table}"
+        sections[heading(part)] = f"Source {source}, {seeds}.\n\n{table}"
         write_page(chosen.out, sections)
 
 
