@@ -39,6 +39,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 BLOCKS = (20, 15)
 SHAPE = (200_000, 66_000)  # of the generated relations
 PER_ROW = 25  # links, in what is said of larger relations
+THREADS = 2  # of the local fits beside
 TURNS = 2 * BATCHES  # a sweep
 KINDS = {"search": {}, "plain": {"refine": False}}  # sweeps of a default fit; ACVB0 alone
 LIMITS = {"time": 1.5, "wire": 3.0}  # times the local fit; times the memberships
@@ -168,7 +169,7 @@ def measure(case: Case, kind: str, workers: int, sweeps: int, rounds: int) -> Ru
                 wire.append(written(client))
 
         for _ in range(rounds):
-            local = IRM(**common, batch_size=sizes, n_jobs=2).fit(case.X)
+            local = IRM(**common, batch_size=sizes, n_jobs=THREADS).fit(case.X)
             model = DistributedIRM(client, **common, callback=weigh).fit(Path(folder, "edges"))
             assert np.array_equal(model.row_membership_, local.row_membership_)
             here.append(times(local))
@@ -217,10 +218,10 @@ class Model:
 
     latency: float  # seconds per turn
     message: float  # seconds per turn and worker
-    work: float  # seconds per link
-    per_object: float  # bytes per object and sweep: to the client
-    per_copy: float  # bytes per object, sweep and worker: from worker to worker
-    per_task: float  # bytes per turn and worker
+    work: float  # seconds of one core per link, in the relation where it is most
+    per_object: float  # bytes per object and sweep, in the relation where they are most: to the
+    per_copy: float  # client, and per worker, from one to the other
+    clusters: float  # of that relation, the mean of both sides
     idle: float  # bytes of a worker before there are links
     memory: float  # bytes per link, over all workers
 
@@ -229,14 +230,18 @@ class Model:
         """Fit the model to measured runs."""
         there = [run for run in runs if run.kind == "plain"]
         cores = os.cpu_count() or 1
-        seconds = [
-            (TURNS, TURNS * run.workers, run.links / min(run.workers, cores)) for run in there
+        waits = [
+            max(run.seconds - THREADS * run.local / min(run.workers, cores), 0.0) for run in there
         ]
-        wire = [(run.objects, run.objects * run.workers, TURNS * run.workers) for run in there]
+        softest = max(there, key=lambda run: run.wire / run.objects / run.workers).name
+        soft = [run for run in there if run.name == softest]
+        wire = [(run.objects, run.objects * run.workers) for run in soft]
         held = [(1.0, run.links / run.workers) for run in there]
         return cls(
-            *_fitted(seconds, [run.seconds for run in there]),
-            *_fitted(wire, [run.wire for run in there]),
+            *nnls(np.array([(TURNS, TURNS * run.workers) for run in there]), np.array(waits))[0],
+            max(THREADS * run.local / run.links for run in there),
+            *_fitted(wire, [run.wire for run in soft]),
+            soft[0].memberships / (8 * soft[0].objects),
             *_fitted(held, [run.worker_memory for run in there]),
         )
 
@@ -246,8 +251,7 @@ class Model:
 
     def wire(self, objects: float, workers: int) -> float:
         """Return bytes per sweep over the wire."""
-        copies = objects * (self.per_object + self.per_copy * workers)
-        return copies + TURNS * self.per_task * workers
+        return objects * (self.per_object + self.per_copy * workers)
 
 
 def _fitted(terms: list[tuple[float, ...]], measured: list[float]) -> list[float]:
@@ -314,10 +318,11 @@ def model_lines(model: Model) -> list[str]:
         f"- seconds per sweep = {TURNS} turns x ({1e3 * model.latency:.1f} ms + "
         f"{1e3 * model.message:.1f} ms x workers) + {1e9 * model.work:.0f} ns x links / workers. "
         "The first part is what Dask takes to hand a turn on from worker to worker, whatever the "
-        "data.",
-        f"- bytes per sweep = objects x ({model.per_object:.0f} + {model.per_copy:.1f} x workers) "
-        f"+ {TURNS} turns x {size(model.per_task)} x workers. Sure objects travel as one or two "
-        "bytes, others as what is not 0; only those that were visited travel.",
+        "data: the time there less the work, which is that of the two threads here. The second is "
+        "of the relation with most work a link.",
+        f"- bytes per sweep = objects x ({model.per_object:.0f} + {model.per_copy:.0f} x workers), "
+        "in the relation where they are most. Sure objects travel as one or two bytes, others as "
+        "what is not 0; only those that were visited travel.",
         f"- memory of a worker = {size(model.idle)} (compiled code, mostly) + "
         f"{model.memory:.0f} bytes x links / workers (each link is held by row and by column) + "
         "4 bytes x objects, and 8 K for each object that is not sure.",
@@ -326,7 +331,9 @@ def model_lines(model: Model) -> list[str]:
         "",
         "## What it says",
         "",
-        f"With {PER_ROW} links per row, K = 60. These are extrapolations, not measurements.",
+        f"With {PER_ROW} links per row and K = {model.clusters:.0f}, as much work a link and as "
+        "many bytes an object as in the dearest relation above. These are extrapolations, not "
+        "measurements.",
         "",
         "| links | objects | workers | s per sweep | wire per sweep | memory per worker | client |",
         "|---|---|---|---|---|---|---|",
@@ -337,7 +344,8 @@ def model_lines(model: Model) -> list[str]:
         used = min(workers, PARTS)
         lines.append(
             f"| {links:.0e} | {objects:.1e} | {workers} | {model.sweep(links, used):,.1f} | "
-            f"{size(model.wire(objects, used))} | {size(held)} | {size(3 * objects * 60 * 8)} |"
+            f"{size(model.wire(objects, used))} | {size(held)} | "
+            f"{size(3 * objects * model.clusters * 8)} |"
         )
     return [*lines, *BREAKS]
 
