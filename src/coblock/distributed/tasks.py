@@ -21,8 +21,8 @@ from coblock.distributed.replica import (
     replicas,
 )
 from coblock.distributed.shard import Shard, domain_of, writable
-from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch, kernel
-from coblock.kernels.blocks import add_outer, gather, label_sums
+from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch
+from coblock.kernels.blocks import add_outer_sums, label_sums
 from coblock.kernels.spectral import Ends
 from coblock.kernels.tables import shared_tables
 from coblock.spectral import degrees_of, product_of
@@ -227,28 +227,9 @@ def add_products(
     before = (np.zeros(shape), np.zeros(shape)) if sums is None else sums
     links, unseen = (table.copy() for table in before)
     ends = (others.q, others.sure)
-    _go_on_with_sums(place.link_start, place.link, q, *ends, links)
-    _go_on_with_sums(place.unseen_start, place.unseen, q, *ends, unseen)
+    add_outer_sums(place.link_start, place.link, q, *ends, links)
+    add_outer_sums(place.unseen_start, place.unseen, q, *ends, unseen)
     return links, unseen
-
-
-@kernel
-def _go_on_with_sums(
-    start: np.ndarray,
-    end: np.ndarray,
-    q: Floats,
-    q_other: Floats,
-    sure_other: Indices,
-    table: Floats,
-) -> None:
-    """Add to the table what ``outer_sums`` would, object after object."""
-    ends = np.empty(table.shape[1])
-    for i in range(q.shape[0]):
-        if start[i] == start[i + 1]:
-            continue
-        ends[:] = 0.0
-        gather(start, end, i, q_other, sure_other, ends)
-        add_outer(table, q[i], ends)
 
 
 def describe(shard: Shard) -> tuple[Indices, Indices]:

@@ -25,14 +25,28 @@ def outer_sums(
     start: np.ndarray, end: np.ndarray, q: Floats, q_other: Floats, sure_other: Indices
 ) -> Floats:
     """Return sum over cells (i, j) of q_ik q_jl (eq:IRM_2dom_CVB_n_N_kl_E)."""
-    table, ends = np.zeros((q.shape[1], q_other.shape[1])), np.empty(q_other.shape[1])
+    table = np.zeros((q.shape[1], q_other.shape[1]))
+    add_outer_sums(start, end, q, q_other, sure_other, table)
+    return table
+
+
+@kernel
+def add_outer_sums(
+    start: np.ndarray,
+    end: np.ndarray,
+    q: Floats,
+    q_other: Floats,
+    sure_other: Indices,
+    table: Floats,
+) -> None:
+    """Add q_ik q_jl over all cells (i, j) to the table, object after object."""
+    ends = np.empty(table.shape[1])
     for i in range(q.shape[0]):
         if start[i] == start[i + 1]:
             continue
         ends[:] = 0.0
         gather(start, end, i, q_other, sure_other, ends)
         add_outer(table, q[i], ends)
-    return table
 
 
 @kernel
