@@ -35,7 +35,7 @@ from strategies import Case, cases, make_case
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
 PRIOR = (0.4, 0.7)  # a and b
-STATED = {"rtol": 0.0, "atol": 1e-6}  # the bound in kernels/batch.py
+STATED = {"rtol": 0.0, "atol": 1e-6}  # the bound in kernels/shared.py
 
 
 def posterior(log_weight: np.ndarray) -> np.ndarray:
