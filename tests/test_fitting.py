@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
+from coblock.batches import Schedule
 from coblock.datasets import load_senate
 from coblock.fitting import FitRun, Settings, fit, fit_once, follow, has_converged
 from coblock.generate import synth1
@@ -100,6 +101,15 @@ def test_stop_rule(inference, change, may_stop, expected):
     stream = [report(1, 1.0), report(2, change)]
     _, converged = follow(stream, Settings(inference=inference, tol=1e-5), lambda: may_stop)
     assert converged is expected
+
+
+@pytest.mark.parametrize("batch_size", [1, 64, (7, 9), None])
+def test_a_run_follows_the_schedule_of_its_settings(batch_size):
+    relation = Relation.build(synth1(0).X)
+    run = FitRun(relation, Settings(batch_size=batch_size), np.random.default_rng(0))
+    assert run.schedule == Schedule(batch_size)
+    other = Schedule(5)
+    assert FitRun(relation, run.settings, run.rng, None, other).schedule is other
 
 
 @pytest.mark.parametrize("inference", ["acvb0", "acvb", "cvb0", "vb", "gibbs"])

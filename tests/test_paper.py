@@ -104,7 +104,7 @@ def test_the_page_names_commit_settings_and_seeds(folder):
     page = (folder / "paper.md").read_text()
     assert re.search(r"Commit ([0-9a-f]{7,}|unknown)", page)
     assert "Seeds 0 to 0" in page
-    assert "- acvb0: `IRM(init='random', refine=False, prior='per-block'" in page
+    assert "- acvb0: `IRM(init='random', refine=False, batch_size=1, prior='per-block'" in page
     assert "- coblock: `IRM(random_state=seed)`" in page
 
 
@@ -188,9 +188,10 @@ def test_the_state_of_the_code_and_the_settings_are_in_the_name(tmp_path):
     assert Store(tmp_path, sweeps=5).path(held_out("synth1", "vb", 20)) != other
 
 
+@pytest.mark.parametrize("shape", [(40, 30, 200), (700, 400, 4000)])  # more than go in batches
 @pytest.mark.parametrize("share", [0.0, 0.2])
-def test_naive_and_linear_sweeps_agree(share):
-    X = draw_shape(Shape("", 40, 30, 200), 1)
+def test_naive_and_linear_sweeps_agree(share, shape):
+    X = draw_shape(Shape("", *shape), 1)
     held = hold_out(X, share, 0)
     relation = Relation.build(held.X, unseen=held.unseen)
     start = random_start(relation, Job("naive", "", "both", 5))
@@ -270,6 +271,8 @@ def test_the_plan_begins_with_what_must_be_reached_and_grows_with_the_runs():
         for method in ("acvb0", "default")
     }
     assert set(few) < set(many)
+    later = [job.seed for job in many[80:]]
+    assert later == sorted(later)  # every cell gets its first run before any gets its second
     assert len(set(many)) == len(many)
     protocol = {
         held_out(r, m, K, s)

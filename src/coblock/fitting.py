@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from itertools import combinations
 from time import perf_counter
 
@@ -131,10 +131,15 @@ class FitRun:
     settings: Settings
     rng: np.random.Generator
     initial: list[Floats] | None = None  # memberships to start from
-    schedule: Schedule = field(default_factory=Schedule)
+    given: InitVar[Schedule | None] = None  # None: as the settings say, on one thread
+    schedule: Schedule = field(init=False)
     search: SearchRun | None = field(init=False, default=None)
     run: GibbsRun | VariationalRun | ConditionalRun | None = field(init=False, default=None)
     trace: list[Sweep] = field(init=False, default_factory=list)  # what was followed so far
+
+    def __post_init__(self, given: Schedule | None) -> None:
+        """Take the schedule that is given, or make it."""
+        self.schedule = Schedule(self.settings.batch_size) if given is None else given
 
     def result(self, callback: Callback | None = None) -> Result:
         """Follow the sweeps, from wherever the run stands, to their end."""
