@@ -36,6 +36,21 @@ def test_any_sequence_of_sweeps_leaves_counts_equal_to_a_recount(case, names):
             assert_allclose(m, expected, rtol=1e-9, atol=1e-9)
 
 
+@settings(max_examples=60)
+@given(cases(), st.randoms(use_true_random=False))
+def test_clusters_in_another_order_have_the_counts_of_a_recount(case, random):
+    state = case.state()
+    orders = [np.array(random.sample(range(m.size), m.size)) for m in state.m]
+    other = state.selected(orders)
+    again = State(case.relation, [q.copy() for q in other.q], other.priors)
+    assert_allclose(other.n, again.n, rtol=1e-12, atol=1e-12)
+    assert_allclose(other.N, again.N, rtol=1e-12, atol=1e-12)
+    for d, order in enumerate(orders):
+        assert np.array_equal(other.q[d], state.q[d][:, order])
+        assert np.array_equal(other.sure[d], again.sure[d])
+        assert np.array_equal(other.m[d], state.m[d][order])
+
+
 def swept(X, q, priors, orders):
     """One bipartite CVB0 sweep in the given orders."""
     state = State(Relation.build(X), [part.copy() for part in q], priors)

@@ -44,6 +44,12 @@ class Sums:
         own = [np.bincount(labels[0], cells, clusters[0]) for cells in own_cells(relation)]
         return cls(links, unseen, together, np.array(own))
 
+    def reordered(self, order: list[Indices]) -> "Sums":
+        """Return the sums with the clusters of each domain in another order."""
+        table = np.ix_(order[0], order[-1])
+        links, unseen, together = (t[table] for t in (self.links, self.unseen, self.together))
+        return Sums(links, unseen, together, self.own[:, order[0]])
+
     def tables(self, kind: str, m: list[Floats]) -> tuple[Floats, Floats]:
         """Return links n and observed non-links N of all blocks, given the sizes of the clusters.
 

@@ -1,5 +1,6 @@
 """What inference works on: memberships, hyperparameters and the expected counts they give."""
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,16 +82,29 @@ class State:
         return all(np.array_equal(kept, np.arange(m.size)) for kept, m in pairs)
 
     def selected(self, keep: list[np.ndarray]) -> "State":
-        """Return a state with these clusters of each domain, in this order; everything follows."""
+        """Return a state with these clusters of each domain, in this order; everything follows.
+
+        Nothing is counted anew where no cluster is left out.
+        """
         if self.is_arranged(keep):
             return self
         table = np.ix_(keep[0], keep[-1])
         priors = Priors(
             list(self.priors.alpha), self.priors.a[table], self.priors.b[table], self.priors.shared
-        )
-        chosen = (np.take(q, kept, axis=1) for q, kept in zip(self.q, keep, strict=True))
-        q = [renormalised(part) for part in chosen]  # an index would copy, and a second time
-        return State(self.relation, q, priors)
+        )  # of memberships an index would make a copy, and renormalising a second one
+        q = [np.take(q, kept, axis=1) for q, kept in zip(self.q, keep, strict=True)]
+        if any(kept.size < m.size for kept, m in zip(keep, self.m, strict=True)):
+            return State(self.relation, [renormalised(part) for part in q], priors)
+        reordered = copy(self)
+        reordered.q, reordered.priors = q, priors
+        reordered.sure = [
+            np.append(np.argsort(kept), -1).astype(np.int32)[sure]
+            for kept, sure in zip(keep, self.sure, strict=True)
+        ]
+        reordered.m = [m[kept] for m, kept in zip(self.m, keep, strict=True)]
+        reordered.sums = self.sums.reordered(keep)
+        reordered.derive_tables()
+        return reordered
 
     def bound(self, entropy: float) -> float:
         """Return the lower bound of the log evidence at these memberships.

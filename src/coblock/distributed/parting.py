@@ -1,15 +1,19 @@
-"""Partings of all clusters at once: members take sides where they are, sides are counted here.
+"""Partings of all clusters at once: members take sides where they are, and sides are counted.
 
 Profiles of members given labels are whole numbers, so sums over shards do not depend on their
 order, and the partings are those of one machine.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
+from uuid import uuid4
 
 import numpy as np
+from distributed import Future
 from numpy.typing import NDArray
 
+from coblock.distributed.connection import ask
+from coblock.distributed.course import SIDES
 from coblock.distributed.crew import Crew
 from coblock.distributed.replica import Base, replicas
 from coblock.distributed.shard import Shard, domain_of, writable
@@ -42,70 +46,125 @@ class Profiles:
         return self.n[members], self.N[members]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Trials:
-    """Partings of clusters around two members each, pass after pass."""
+    """Partings of clusters around two members each: both sides of those that still gain.
 
-    k: Whole  # (T,)
-    n: Floats  # (T, 2, L)  links of both sides now
-    N: Floats  # (T, 2, L)  non-links
-    m: Floats  # (T, 2)  members
-    best: Floats  # (T,)  largest gain so far
-    active: NDArray[np.bool_]  # (T,)
+    The answer of a shard counts its own members; those of all shards are added up.
+    """
+
+    which: Whole  # (W,)  of the T trials
+    n: Whole  # (W, 2, L)  links of both sides
+    N: Whole  # (W, 2, L)  non-links
+    m: Whole  # (W, 2)  members
+    best: Floats  # (T,)  largest gain so far,
+    since: Whole  # (T,)  and the pass that found it
+
+    @property
+    def tables(self) -> tuple[Whole, Whole, Whole]:
+        """What is counted of both sides."""
+        return self.n, self.N, self.m
+
+    def of(self, trials: Whole) -> tuple[Whole, ...]:
+        """Return the tables of some of these trials, which ascend."""
+        at = np.searchsorted(self.which, trials)
+        return tuple(table[at] for table in self.tables)
+
+
+def added(answers: list[Trials]) -> Trials:
+    """Return the sides that all shards have counted together."""
+    tables = zip(*(answer.tables for answer in answers), strict=True)
+    n, N, m = (np.stack(table).sum(axis=0, dtype=np.int64) for table in tables)
+    return replace(answers[0], n=n, N=N, m=m)
+
+
+def judged(counted: Trials, number: int, prior: Prior) -> Trials:
+    """Look at the sides taken in a pass; return the trials that gain by them."""
+    best, since = counted.best.copy(), counted.since.copy()
+    n, N, m = (table.astype(float) for table in counted.tables)
+    gaining = np.zeros(counted.which.size, dtype=bool)
+    for at, t in enumerate(counted.which.tolist()):
+        gain = kernels.parting_gain(n[at], N[at], m[at], *prior)
+        gaining[at] = gain > best[t] + LEAST_RISE
+        if gaining[at]:
+            best[t], since[t] = gain, number
+    links, others, members = (table[gaining] for table in counted.tables)
+    return Trials(counted.which[gaining], links, others, members, best, since)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Partings of all clusters of a domain: one graph, in which every pass goes on from the last.
+
+    Workers judge for themselves, all alike, so that nobody waits for the client between passes.
+    """
+
+    crew: Crew
+    d: int
+    clusters: Whole  # (T,)  that are parted, by trial
+    prior: Prior
+    profiles: list[Future]
+    opening: Future
+    passes: list[list[Future]]  # by shard
 
     @classmethod
-    def around(cls, k: Whole, n: Floats, N: Floats) -> "Trials":
-        """Begin with two members a trial, which bring these links and non-links."""
-        pairs = (k.size, 2, n.shape[1])
-        ones, never = np.ones((k.size, 2)), np.full(k.size, -np.inf)
-        return cls(k, n.reshape(pairs), N.reshape(pairs), ones, never, np.ones(k.size, bool))
+    def begin(
+        cls, crew: Crew, partition: Partition, d: int, seeds: list[tuple[int, Indices]]
+    ) -> "Round":
+        """Send everything to the workers; ``seeds`` are clusters and two members of each."""
+        name, shards = f"{SIDES[d]}-{uuid4().hex}", range(crew.layouts[d].used)
+        base = crew.board.labels(partition.labels, tuple(m.size for m in partition.m))
+        clusters = np.array([k for k, _ in seeds], np.int32)
+        prior = (partition.a, partition.b)
+        graph: dict[str, Any] = {}
+        profiles = [f"coblock-profile-{name}-{s}" for s in shards]
+        for s, key in enumerate(profiles):
+            graph[key] = (profile, crew.shards[d][s], crew.run, base, partition.m[1 - d])
+        shard, position = (
+            home[np.concatenate([pair for _, pair in seeds])] for home in crew.layouts[d].home
+        )
+        brought = [(profiles_of, key, position[shard == s]) for s, key in enumerate(profiles)]
+        opening = f"coblock-seed-{name}"
+        graph[opening] = (open_round, brought, shard)
+        before, passes = [opening], []
+        for number in range(PASSES):
+            keys = [f"coblock-side-{name}-{number}-{s}" for s in shards]
+            for s, key in enumerate(keys):
+                graph[key] = (count_sides, profiles[s], clusters, before, number, prior)
+            before = keys
+            passes.append(keys)
+        wanted = [*profiles, opening, *(key for keys in passes for key in keys)]
+        futures = iter(crew.client.get(graph, wanted, sync=False))
+        held = [next(futures) for _ in profiles]
+        first = next(futures)
+        asked = [[next(futures) for _ in keys] for keys in passes]
+        return cls(crew, d, clusters, prior, held, first, asked)
 
-    def message(self, which: Whole) -> tuple[Whole, ...]:
-        """Return clusters and sides of some trials as they travel."""
-        return (self.k[which], *(_small(table[which]) for table in (self.n, self.N, self.m)))
+    def end(self) -> Trials:
+        """Return what all passes have come to."""
+        return judged(added(ask(self.crew.client, self.passes[-1])), PASSES, self.prior)
 
-    def judge(self, which: Whole, n: Floats, N: Floats, m: Floats, prior: Prior) -> list[int]:
-        """Look at the sides that members have taken; return the trials that gain by them."""
-        gaining = []
-        for t, counts in zip(which.tolist(), zip(n, N, m, strict=True), strict=True):
-            gain = kernels.parting_gain(*counts, *prior)
-            self.active[t] = gain > self.best[t] + LEAST_RISE
-            if self.active[t]:
-                self.best[t] = gain
-                gaining.append(t)
-        return gaining
+    def sides(self, trials: Whole, since: Whole) -> NDArray[np.int8]:
+        """Return the sides of all objects in the best parting of some trials, else 0.
+
+        They take them again, against the sides that have led there.
+        """
+        parts = []
+        for number in np.unique(since).tolist():
+            mine = trials[since == number]
+            led_there = [self.opening] if number == 1 else self.passes[number - 2]
+            parts.append((mine, *added(ask(self.crew.client, led_there)).of(mine)))
+        which, *tables = (np.concatenate(part) for part in zip(*parts, strict=True))
+        message = (self.clusters[which], *map(_small, tables))
+        messages = self.crew.everywhere(self.d, message, self.prior)
+        told = self.crew.ask("side", tell_sides, self.d, messages, self.profiles)
+        return self.crew.whole(self.d, told)
 
 
 def part_clusters(
     crew: Crew, partition: Partition, d: int, rng: np.random.Generator
 ) -> list[Parting]:
     """Return for every cluster the gain of the best parting found, and the members' sides."""
-    base = crew.board.labels(partition.labels, tuple(m.size for m in partition.m))
-    messages = crew.everywhere(d, crew.run, base, partition.m[1 - d])
-    profiles = crew.tell("profile", profile, d, messages)
-    members, trials = _begin(crew, partition, d, rng, profiles)
-    prior = (partition.a, partition.b)
-    led_there = [table.copy() for table in (trials.n, trials.N, trials.m)]  # to the best sides
-    for _ in range(PASSES):
-        which = np.flatnonzero(trials.active)
-        if not which.size:
-            break
-        messages = crew.everywhere(d, trials.message(which), prior)
-        answers = crew.ask("side", count_sides, d, messages, profiles)
-        n, N, m = (np.sum(tables, axis=0, dtype=float) for tables in zip(*answers, strict=True))
-        gaining = trials.judge(which, n, N, m, prior)
-        at = np.searchsorted(which, gaining)
-        pairs = zip((trials.n, trials.N, trials.m), (n, N, m), led_there, strict=True)
-        for now, counted, before in pairs:
-            before[gaining], now[gaining] = now[gaining], counted[at]
-    trials.n, trials.N, trials.m = led_there
-    return _with_sides(crew, partition, d, profiles, members, trials)
-
-
-def _begin(
-    crew: Crew, partition: Partition, d: int, rng: np.random.Generator, profiles: list[Any]
-) -> tuple[list[Indices], Trials]:
-    """Draw the seeds of every cluster, as one machine does, and ask for what they bring."""
     by_label = np.argsort(partition.labels[d], kind="stable").astype(np.int32)
     members = np.split(by_label, np.cumsum(partition.m[d].astype(np.int64))[:-1])
     seeds = [
@@ -114,38 +173,18 @@ def _begin(
         if mine.size > 1
         for pair in draw_seeds(mine.size, rng)
     ]
-    none = [np.zeros(0, np.int32)]
-    objects = np.concatenate([*(pair for _, pair in seeds), *none])
-    shard, position = (home[objects] for home in crew.layouts[d].home)
-    n, N = (np.empty((objects.size, partition.m[1 - d].size)) for _ in range(2))
-    holders = np.unique(shard).tolist()
-    if holders:
-        messages = [(s, (position[shard == s],)) for s in holders]
-        answers = crew.ask("seed", profiles_of, d, messages, profiles)
-        for s, answer in zip(holders, answers, strict=True):
-            n[shard == s], N[shard == s] = answer
-    return members, Trials.around(np.array([k for k, _ in seeds], np.int32), n, N)
-
-
-def _with_sides(
-    crew: Crew,
-    partition: Partition,
-    d: int,
-    profiles: list[Any],
-    members: list[Indices],
-    trials: Trials,
-) -> list[Parting]:
-    """Ask for the members' sides where the best parting of a cluster gains."""
-    price = float(np.log(partition.alpha[d]))
-    gains, champions = np.full(len(members), -np.inf), np.zeros(len(members), np.int64)
-    for t, k in enumerate(trials.k.tolist()):  # of equal ones the first
-        if trials.best[t] + price > gains[k]:
-            gains[k], champions[k] = trials.best[t] + price, t
-    accepted = champions[gains > LEAST_GAIN]
+    gains = np.full(len(members), -np.inf)
     side: NDArray[Any] = np.zeros(partition.labels[d].size, dtype=np.int8)
-    if accepted.size:
-        messages = crew.everywhere(d, trials.message(accepted), (partition.a, partition.b))
-        side = crew.whole(d, crew.ask("side", tell_sides, d, messages, profiles))
+    if seeds:
+        going = Round.begin(crew, partition, d, seeds)
+        found = going.end()
+        price, champions = float(np.log(partition.alpha[d])), np.zeros(len(members), np.int64)
+        for t, k in enumerate(going.clusters.tolist()):  # of equal ones the first
+            if found.best[t] + price > gains[k]:
+                gains[k], champions[k] = found.best[t] + price, t
+        accepted = np.sort(champions[gains > LEAST_GAIN])
+        if accepted.size:
+            side = going.sides(accepted, found.since[accepted])
     return [(float(gain), side[mine]) for gain, mine in zip(gains, members, strict=True)]
 
 
@@ -174,17 +213,31 @@ def profiles_of(profiles: Profiles, members: Indices) -> tuple[Floats, Floats]:
     return profiles.n[at[members]].astype(float), profiles.N[at[members]].astype(float)
 
 
+def open_round(brought: list[tuple[Floats, Floats]], shard: Indices) -> Trials:
+    """Return trials with one member on each side; ``shard`` says who of them is from where."""
+    count, others = shard.size // 2, brought[0][0].shape[1]
+    n, N = (np.empty((shard.size, others), np.int64) for _ in range(2))
+    for s, answer in enumerate(brought):
+        n[shard == s], N[shard == s] = answer
+    pairs = (count, 2, others)
+    members, never = np.ones((count, 2), np.int64), np.full(count, -np.inf)
+    which, no_pass = np.arange(count, dtype=np.int32), np.zeros(count, np.int8)
+    return Trials(which, n.reshape(pairs), N.reshape(pairs), members, never, no_pass)
+
+
 def count_sides(
-    profiles: Profiles, wanted: tuple[Whole, ...], prior: Prior
-) -> tuple[Whole, Whole, Whole]:
-    """Let the members of clusters take sides; return the counts of both sides, by trial."""
-    clusters, sides = wanted[0], [table.astype(float) for table in wanted[1:]]
-    n, N, m = (np.zeros_like(table) for table in sides)
-    for t, k in enumerate(clusters.tolist()):
+    profiles: Profiles, clusters: Whole, before: list[Trials], number: int, prior: Prior
+) -> Trials:
+    """Let members of clusters take the sides that the pass before has left; count both sides."""
+    now = judged(added(before), number, prior) if number else before[0]
+    sides = [table.astype(float) for table in now.tables]
+    counts = [np.zeros_like(table) for table in sides]
+    for at, k in enumerate(clusters[now.which].tolist()):
         brought = profiles.of(k)
-        side = _take_sides(brought, sides, t, prior)
-        _count(side, *brought, n[t], N[t], m[t])
-    return _small(n), _small(N), _small(m)
+        side = _take_sides(brought, sides, at, prior)
+        _count(side, *brought, *(table[at] for table in counts))
+    n, N, m = map(_small, counts)
+    return replace(now, n=n, N=N, m=m)
 
 
 def tell_sides(profiles: Profiles, wanted: tuple[Whole, ...], prior: Prior) -> NDArray[np.int8]:
