@@ -253,16 +253,18 @@ def around_a_partition(X, **settings) -> ConditionalRun:
     return run.run
 
 
+def given_the_partition(run: ConditionalRun) -> list[np.ndarray]:
+    return [q for q, _ in conditional_memberships(run.partition, Schedule(64))]
+
+
 @pytest.mark.parametrize("batch_size", [1, 64])
 def test_a_default_fit_ends_where_nobody_would_change_the_label(batch_size):
-    run = around_a_partition(synth1(1).X, batch_size=batch_size)
+    run = around_a_partition(synth1(1).X, batch_size=batch_size, inference="cvb0")
     best = run.partition.copy()
     choose_labels(best, np.full(sum(best.relation.sizes), -1.0), Schedule(64))
-    found, _, _ = conditional_memberships(run.partition, Schedule(64))
-    for q, given_labels, label, again in zip(
-        run.given, found, run.partition.labels, best.labels, strict=True
-    ):
-        assert_array_equal(q, given_labels)
+    pairs = zip(run.partition.labels, best.labels, strict=True)
+    for q, found, (label, again) in zip(run.q, given_the_partition(run), pairs, strict=True):
+        assert_allclose(q, found, **TIGHT)
         assert_array_equal(label, again)
 
 
@@ -272,20 +274,40 @@ def test_memberships_are_averaged_over_samples_around_the_partition():
     run = around_a_partition(X)
     assert run.samples == MOST_SAMPLES
     assert any((m > 0).sum() > 1 for m in run.partition.m)
-    for q, given_labels, total in zip(run.memberships, run.given, run.total, strict=True):
-        assert_allclose(q, 0.5 * given_labels + 0.5 * total / MOST_SAMPLES, **TIGHT)
-        assert_allclose(q.sum(axis=1), 1.0, **TIGHT)
+    for q, given_labels in zip(run.memberships, given_the_partition(run), strict=True):
+        of_samples = 2.0 * q - given_labels  # the other half
+        assert_allclose(of_samples.sum(axis=1), 1.0, **TIGHT)
+        assert of_samples.min() > -1e-12
         assert np.abs(q - given_labels).max() > 0.01, "the samples say something else"
+
+
+def test_an_average_may_be_asked_for_before_all_samples_are_drawn():
+    run = around_a_partition(synth1(0).X)
+    again = ConditionalRun(run.partition, np.random.default_rng(0), Schedule(64))
+    given_labels = given_the_partition(run)
+    seen = []
+    for _ in again.sweeps(0.0):
+        for q, alone in zip(again.memberships, given_labels, strict=True):
+            assert_allclose(q.sum(axis=1), 1.0, **TIGHT)
+            share = MOST_SAMPLES / (MOST_SAMPLES + again.samples)  # of the partition
+            assert (q - share * alone).min() > -1e-12
+        seen.append(again.samples)
+        if again.is_complete:
+            break
+    assert seen[-1] == MOST_SAMPLES
+    assert len(set(seen)) == MOST_SAMPLES + 1
 
 
 def test_only_the_averaged_method_averages():
     run = around_a_partition(synth1(0).X, inference="cvb0")
     assert run.samples == 0
-    assert run.memberships is run.given
+    for q, found in zip(run.memberships, given_the_partition(run), strict=True):
+        assert_allclose(q, found, **TIGHT)
 
 
 def test_much_data_is_not_sampled(monkeypatch):
     monkeypatch.setattr("coblock.inference.conditional.SAMPLED_VISITS", 100)
     run = around_a_partition(synth1(0).X)
     assert run.samples == 0
-    assert run.memberships is run.given
+    for q, found in zip(run.memberships, given_the_partition(run), strict=True):
+        assert_allclose(q, found, **TIGHT)

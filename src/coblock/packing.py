@@ -227,15 +227,14 @@ def _check_variational(run: VariationalRun) -> None:
 
 def _check_conditional(run: ConditionalRun) -> None:
     relation, m = run.partition.relation, run.partition.m
-    _check_domains(relation, run.given or m, run.total or m)
-    for arrays in (run.given, run.total):
-        for q, size in zip(arrays, relation.sizes, strict=False):
-            _check_array(q, np.float64, (size, q.shape[1]))
-    require((run.chain is not None) == bool(run.total) == (run.samples > 0), "it is mixed up.")
+    _check_domains(relation, run.q or m)
+    for q, size in zip(run.q, relation.sizes, strict=False):
+        _check_array(q, np.float64, (size, q.shape[1]))
+    require((run.chain is not None) == (run.samples > 0), "it is mixed up.")
     if run.chain is not None:
-        _check_domains(relation, run.given)
-        of_chain = zip(run.given, run.total, run.chain.m, m, strict=True)
-        fits = all(q.shape[1] == t.shape[1] == c.size == z.size for q, t, c, z in of_chain)
+        _check_domains(relation, run.q)
+        of_chain = zip(run.q, run.chain.m, m, strict=True)
+        fits = all(q.shape[1] == c.size == z.size for q, c, z in of_chain)
         require(fits and run.settled, "its samples are of other clusters.")
 
 

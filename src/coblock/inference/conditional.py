@@ -8,8 +8,7 @@ import numpy as np
 
 from coblock.batches import Schedule, choose_labels, conditional_memberships
 from coblock.inference.report import Sweep
-from coblock.inference.variational import largest_change
-from coblock.kernels import Floats
+from coblock.kernels import Floats, Indices
 from coblock.partition import Partition
 
 LEAST_GAIN = 1e-6  # relative gain of evidence for which labels are still changed
@@ -33,19 +32,20 @@ class ConditionalRun:
     schedule: Schedule = field(default_factory=Schedule)
     averages: bool = True  # or stays with the memberships given the partition
     number: int = 0
-    given: list[Floats] = field(default_factory=list)  # memberships given the partition
     settled: bool = False  # whether nobody would move
     chain: Partition | None = None  # the last sample
-    total: list[Floats] = field(default_factory=list)  # of memberships given the samples
     samples: int = 0
+    q: list[Floats] = field(default_factory=list)  # memberships given the partition; while samples
+    # are drawn, as many times that as there will be samples, and those given the samples
 
     @property
     def memberships(self) -> list[Floats]:
         """The result so far."""
-        if self.samples == 0:
-            return self.given
-        pairs = zip(self.given, self.total, strict=True)
-        return [0.5 * q + total * (0.5 / self.samples) for q, total in pairs]
+        if not self.q:
+            return self._given()
+        if self.samples in (0, self._wanted()):
+            return self.q
+        return [q / (self._wanted() + self.samples) for q in self.q]
 
     @property
     def is_complete(self) -> bool:
@@ -55,12 +55,11 @@ class ConditionalRun:
     def sweeps(self, began: float, before: int = 0) -> Iterator[Sweep]:
         """Yield a report after each sweep, without end; ``before`` were done by the search."""
         while True:
-            if self.settled and self.samples < self._wanted():
-                partition, change, leave_one_out = self._sample()
-            else:
-                self.settled = self.settled or not self._improve()
+            if self.is_complete or not self.settled:
+                change, leave_one_out = self._improve()
                 partition = self.partition
-                change, leave_one_out = self._look()
+            else:
+                partition, change, leave_one_out = self._sample()
             self.number += 1
             clusters = [int((m > 0).sum()) for m in partition.m]
             yield Sweep(
@@ -73,44 +72,44 @@ class ConditionalRun:
                 perf_counter() - began,
             )
 
-    def _improve(self) -> bool:
-        """Take everybody's best label if the evidence rises by that; say whether it did."""
+    def _improve(self) -> tuple[float, float]:
+        """Take everybody's best label if the evidence rises by that, or settle.
+
+        Return the change of labels and leave-one-out.
+        """
         trial = self.partition.copy()
         best = np.full(sum(trial.relation.sizes), -1.0)
-        choose_labels(trial, best, self._in_batches())
+        leave_one_out = choose_labels(trial, best, self._in_batches())
+        if self.settled:  # the partition stays, and so does all that follows from it
+            return 0.0, leave_one_out
         trial.recount()
         trial.learn()
         before = self.partition.log_joint()
-        if trial.log_joint() <= before + LEAST_GAIN * abs(before):
-            return False
-        self.partition = trial
-        return True
+        if trial.log_joint() > before + LEAST_GAIN * abs(before):
+            self.partition, old = trial, self.partition
+            return share_moved(old.labels, trial.labels), leave_one_out
+        self.settled, self.q = True, self._given()
+        return 0.0, leave_one_out
 
-    def _look(self) -> tuple[float, float]:
-        """Renew the memberships given the partition; return their change and leave-one-out."""
-        found, leave_one_out, _ = conditional_memberships(self.partition, self.schedule)
-        before, self.given = self.given, found
-        if not before:
-            return self._unsure(), leave_one_out
-        same = all(old.shape == q.shape for old, q in zip(before, found, strict=True))
-        return largest_change(before, found) if same else 2.0, leave_one_out
-
-    def _unsure(self) -> float:
-        """Return how far memberships are from the labels, on average, in the worse domain."""
-        pairs = zip(self.given, self.partition.labels, strict=True)
-        return max(2.0 - 2.0 * float(q[np.arange(z.size), z].mean()) for q, z in pairs)
+    def _given(self) -> list[Floats]:
+        """Return the memberships given the partition."""
+        return [q for q, _ in conditional_memberships(self.partition, self.schedule)]
 
     def _sample(self) -> tuple[Partition, float, float]:
         """Draw all labels anew; return the sample, the change of labels and leave-one-out."""
+        wanted = self._wanted()
         if self.chain is None:
             self.chain = self.partition.copy()
-            self.total = [np.zeros_like(q) for q in self.given]
-        sizes, old = self.partition.relation.sizes, [label.copy() for label in self.chain.labels]
-        uniform = self.rng.random(sum(sizes))
-        leave_one_out = choose_labels(self.chain, uniform, self._in_batches(), self.total)
+            for q in self.q:
+                np.multiply(q, wanted, out=q)
+        before = [labels.copy() for labels in self.chain.labels]
+        uniform = self.rng.random(sum(self.partition.relation.sizes))
+        leave_one_out = choose_labels(self.chain, uniform, self._in_batches(), self.q)
         self.samples += 1
-        pairs = zip(old, self.chain.labels, strict=True)
-        return self.chain, max(2.0 * float((a != b).mean()) for a, b in pairs), leave_one_out
+        if self.samples == wanted:
+            for q in self.q:
+                np.divide(q, 2 * wanted, out=q)
+        return self.chain, share_moved(before, self.chain.labels), leave_one_out
 
     def _wanted(self) -> int:
         """Return how many samples are averaged."""
@@ -120,3 +119,9 @@ class ConditionalRun:
 
     def _in_batches(self) -> Schedule:
         return self.schedule.in_batches(self.partition.relation.sizes)
+
+
+def share_moved(before: list[Indices], after: list[Indices]) -> float:
+    """Return the mean absolute change of hard memberships, in the domain where it is larger."""
+    pairs = zip(before, after, strict=True)
+    return max(2.0 * float((old != new).mean()) for old, new in pairs)

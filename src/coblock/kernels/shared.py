@@ -133,11 +133,11 @@ def add_links(
     c = known.coefficient
     if step == 0.0:
         for k in range(out.size):
-            out[k] += c[p, links, l, 0, k]
+            out[k] += c[p, links, 0, l, k]
     else:
         for k in range(out.size):
-            slope = c[p, links, l, 2, k] + step * c[p, links, l, 3, k]
-            out[k] += c[p, links, l, 0, k] + step * (c[p, links, l, 1, k] + step * slope)
+            slope = c[p, links, 2, l, k] + step * c[p, links, 3, l, k]
+            out[k] += c[p, links, 0, l, k] + step * (c[p, links, 1, l, k] + step * slope)
     return links == 0
 
 

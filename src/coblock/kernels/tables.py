@@ -26,7 +26,8 @@ class Tables(NamedTuple):
 class Expansions(NamedTuple):
     """Gains over ``away`` around whole numbers of links, filled in when first needed."""
 
-    coefficient: Floats  # (P, MOST_LINKS + 1, L, 4, K)  value and Taylor coefficients
+    coefficient: Floats  # (P, MOST_LINKS + 1, 4, L, K)  value and Taylor coefficients; for decided
+    # neighbours most of it is never touched, and so takes no memory
     known: np.ndarray  # (P, MOST_LINKS + 1, L)  nothing, VALUE or SLOPES
     hidden: Floats  # (P, most, MOST_LINKS + 1, L, K)  gains with so many unseen cells, from 1 on
     hidden_known: np.ndarray  # (P, most, MOST_LINKS + 1, L)
@@ -91,11 +92,11 @@ def no_expansions(tables: Tables, unseen: bool) -> Expansions:
     """Return expansions of which nothing is known; ``unseen`` says if there are unseen cells."""
     P, L, K = tables.away.shape
     most = MOST_HIDDEN if unseen else 0
-    coefficient = np.empty((P, MOST_LINKS + 1, L, 4, K))
+    coefficient = np.empty((P, MOST_LINKS + 1, 4, L, K))
     hidden = np.empty((P, most, MOST_LINKS + 1, L, K))
     return Expansions(
         coefficient,
-        np.zeros(coefficient.shape[:3], dtype=np.int8),
+        np.zeros((P, MOST_LINKS + 1, L), dtype=np.int8),
         hidden,
         np.zeros(hidden.shape[:4], dtype=np.int8),
     )
@@ -109,20 +110,22 @@ def expand(
 
     ``m`` is the size of cluster ``l`` of the others, all cells with which are seen.
     """
-    c, n, N = known.coefficient[p, links, l], tables.counts[0, p, l], tables.counts[1, p, l]
+    n, N, c = tables.counts[0, p, l], tables.counts[1, p, l], known.coefficient
     rest, at, part = max(m - links, 0.0), n + links, np.empty(n.size)
-    log_beta_gains(n, N, np.full(n.size, float(links)), np.full(n.size, rest), c[0])
-    c[0] -= tables.away[p, l]
+    value = c[p, links, 0, l]
+    log_beta_gains(n, N, np.full(n.size, float(links)), np.full(n.size, rest), value)
+    value -= tables.away[p, l]
     known.known[p, links, l] = wanted
     if wanted == VALUE:
         return
-    digammas(at, c[1])
-    trigammas(at, c[2])
-    tetragammas(at, c[3])
+    first, second, third = c[p, links, 1, l], c[p, links, 2, l], c[p, links, 3, l]
+    digammas(at, first)
+    trigammas(at, second)
+    tetragammas(at, third)
     at[:] = N + rest
     digammas(at, part)
-    c[1] -= part
+    first -= part
     trigammas(at, part)
-    c[2] = (c[2] + part) / 2.0
+    second[:] = (second + part) / 2.0
     tetragammas(at, part)
-    c[3] = (c[3] - part) / 6.0
+    third[:] = (third - part) / 6.0
