@@ -19,7 +19,7 @@ from coblock.batches import (
     sweep_memberships,
 )
 from coblock.counts import climb
-from coblock.fitting import FitRun, Settings
+from coblock.fitting import FitRun, Settings, follow
 from coblock.generate import synth1
 from coblock.hyperparameters import Priors
 from coblock.inference.conditional import MOST_SAMPLES, ConditionalRun
@@ -248,7 +248,8 @@ def test_small_relations_are_swept_one_object_after_another():
 
 def around_a_partition(X, **settings) -> ConditionalRun:
     run = FitRun(Relation.build(X), Settings(**settings), np.random.default_rng(0))
-    assert run.result().converged
+    _, converged = follow(run.sweeps(), run.settings, run.may_stop)
+    assert converged
     assert isinstance(run.run, ConditionalRun)
     return run.run
 

@@ -225,7 +225,7 @@ class FitRun:
             priors = self._priors_of(self.run.partition)
         elif self.run is not None:
             samples = self.run.samples if isinstance(self.run, GibbsRun) else None
-            found, priors = self.run.memberships, self.run.priors
+            found, priors = list(self.run.memberships), self.run.priors
         else:  # stopped during the search
             assert self.search is not None
             partition, samples = self.search.partition, None

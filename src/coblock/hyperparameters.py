@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
 
-from coblock.kernels import Floats
+from coblock.kernels import Floats, Indices
 from coblock.kernels.hyperparameters import (
     LARGEST,
     SMALLEST,
@@ -44,6 +44,11 @@ class Priors:
     def copy(self) -> "Priors":
         """Return priors that share nothing with these."""
         return Priors(list(self.alpha), self.a.copy(), self.b.copy(), self.shared)
+
+    def selected(self, keep: list[Indices]) -> "Priors":
+        """Return those of these clusters of each domain, in this order."""
+        table = np.ix_(keep[0], keep[-1])
+        return Priors(list(self.alpha), self.a[table], self.b[table], self.shared)
 
     def learn(
         self, m: list[Floats], n: Floats, N: Floats, once: NDArray[np.bool_], rule: Rule

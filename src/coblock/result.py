@@ -10,7 +10,7 @@ from coblock.inference.report import Sweep
 from coblock.kernels import Floats, Indices
 from coblock.partition import Partition
 from coblock.relation import Relation
-from coblock.state import State, by_size
+from coblock.state import State, by_size, chosen_columns
 
 TIE = 1e-9  # two memberships that differ by less are equal
 
@@ -50,14 +50,16 @@ def conclude(
     """Return the result of a run, its clusters numbered from the largest.
 
     Clusters that are nobody's most probable one are left out; what memberships they had goes to
-    the others in proportion. The memberships are taken over, not copied.
+    the others in proportion. The memberships are taken over, not copied: one domain after the
+    other is replaced in its place.
     """
     keep = []
-    memberships = [without_ties(q) for q in memberships]
-    for q in memberships:
-        members = np.bincount(q.argmax(axis=1), minlength=q.shape[1])
+    for d, q in enumerate(memberships):
+        members = np.bincount(without_ties(q).argmax(axis=1), minlength=q.shape[1])
         keep.append(by_size(members)[: np.count_nonzero(members)])
-    state = State(relation, memberships, priors).selected(keep)
+        memberships[d] = chosen_columns(q, keep[d])
+    del q
+    state = State(relation, memberships, priors.selected(keep))
     labels = [q.argmax(axis=1).astype(np.int32) for q in state.q]
     return Result(
         relation,

@@ -88,13 +88,10 @@ class State:
         """
         if self.is_arranged(keep):
             return self
-        table = np.ix_(keep[0], keep[-1])
-        priors = Priors(
-            list(self.priors.alpha), self.priors.a[table], self.priors.b[table], self.priors.shared
-        )  # of memberships an index would make a copy, and renormalising a second one
-        q = [np.take(q, kept, axis=1) for q, kept in zip(self.q, keep, strict=True)]
+        priors = self.priors.selected(keep)
+        q = [chosen_columns(q, kept) for q, kept in zip(self.q, keep, strict=True)]
         if any(kept.size < m.size for kept, m in zip(keep, self.m, strict=True)):
-            return State(self.relation, [renormalised(part) for part in q], priors)
+            return State(self.relation, q, priors)
         reordered = copy(self)
         reordered.q, reordered.priors = q, priors
         reordered.sure = [
@@ -169,6 +166,12 @@ def arrangement(state: State, mean: list[Floats] | None = None) -> list[np.ndarr
         order = by_size(m)
         keep.append(order[kept[order]])
     return keep
+
+
+def chosen_columns(q: Floats, kept: Indices) -> Floats:
+    """Return memberships in these clusters, in this order; they add up to 1 for every object."""
+    chosen = np.take(q, kept, axis=1)  # an index would make a copy, and renormalising a second one
+    return renormalised(chosen) if kept.size < q.shape[1] else chosen
 
 
 def renormalised(q: Floats) -> Floats:

@@ -40,12 +40,13 @@ class ConditionalRun:
 
     @property
     def memberships(self) -> list[Floats]:
-        """The result so far."""
+        """The result so far; in the end, the only copy of it."""
         if not self.q:
             return self._given()
-        if self.samples in (0, self._wanted()):
+        if self.is_complete:
             return self.q
-        return [q / (self._wanted() + self.samples) for q in self.q]
+        weight = self._wanted() + self.samples if self.samples else 1
+        return [q / weight for q in self.q]
 
     @property
     def is_complete(self) -> bool:
