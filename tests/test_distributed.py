@@ -27,6 +27,7 @@ from coblock import IRM, load, read
 from coblock.cli import app
 from coblock.distributed import ClusterError, DistributedIRM, compact, connection, fit_on_cluster
 from coblock.distributed.checkpoint import CheckpointError
+from coblock.distributed.course import Course
 from coblock.distributed.layout import Layout
 from coblock.distributed.schedule import ClusterSchedule
 from coblock.distributed.source import read_file
@@ -176,6 +177,31 @@ def test_objects_that_rest_and_steps_that_shorten_are_those_of_one_machine(
     assert_same(there, here)
     assert min(shares) < 1.0
     assert min(steps) < 1.0
+
+
+def test_clusters_in_another_order_are_not_told_anew(client, edges, monkeypatch):
+    orders, told = [], []
+    reorder, tell = Course.reorder, ClusterSchedule._tell_state
+
+    def see_order(course, before, after, order):
+        reorder(course, before, after, order)
+        orders.append(course._subject is after)
+
+    def see_tell(schedule, state):
+        told.append(state)
+        return tell(schedule, state)
+
+    monkeypatch.setattr(Course, "reorder", see_order)
+    monkeypatch.setattr(ClusterSchedule, "_tell_state", see_tell)
+    relation = read(edges.frame, value="value").relation
+    rng = np.random.default_rng(2)
+    init = [rng.integers(0, 4, size) for size in relation.sizes]
+    common = {"init": init, "refine": False, "batch_size": 300, "random_state": 0, "max_iter": 6}
+    here = IRM(**common, tol=0).fit(relation)
+    assert_same(fitted(client, edges.folder, **common), here)
+    assert orders
+    assert all(orders)
+    assert len(told) < len(orders)
 
 
 @pytest.mark.parametrize("prior", ["shared", "per-block"])

@@ -81,6 +81,9 @@ class Schedule:
     def expect_visits(self, state: State, turns: list[Turn], step: float) -> None:
         """Hear of all visits of a sweep before the first; here nothing is done ahead."""
 
+    def hear_of_order(self, before: State, after: State, order: list[Indices]) -> None:
+        """Hear that a state has become another one, with its clusters in this order."""
+
     def expect_choices(
         self, partition: Partition, turns: list[tuple[int, slice]], uniform: Floats, *, soft: bool
     ) -> None:

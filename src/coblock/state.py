@@ -94,10 +94,7 @@ class State:
             return State(self.relation, q, priors)
         reordered = copy(self)
         reordered.q, reordered.priors = q, priors
-        reordered.sure = [
-            np.append(np.argsort(kept), -1).astype(np.int32)[sure]
-            for kept, sure in zip(keep, self.sure, strict=True)
-        ]
+        reordered.sure = [in_order(sure, kept) for sure, kept in zip(self.sure, keep, strict=True)]
         reordered.m = [m[kept] for m, kept in zip(self.m, keep, strict=True)]
         reordered.sums = self.sums.reordered(keep)
         reordered.derive_tables()
@@ -166,6 +163,11 @@ def arrangement(state: State, mean: list[Floats] | None = None) -> list[np.ndarr
         order = by_size(m)
         keep.append(order[kept[order]])
     return keep
+
+
+def in_order(sure: Indices, order: Indices) -> Indices:
+    """Return the clusters of decided objects, -1 for others, with clusters in another order."""
+    return np.append(np.argsort(order), -1).astype(np.int32)[sure]
 
 
 def chosen_columns(q: Floats, kept: Indices) -> Floats:

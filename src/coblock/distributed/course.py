@@ -11,8 +11,9 @@ from distributed import Client, Future
 
 from coblock.distributed import tasks
 from coblock.distributed.connection import ask
-from coblock.distributed.replica import Answer, Opening, Terms, Turned
+from coblock.distributed.replica import Answer, Opening, Reordered, Terms, Turned
 from coblock.distributed.tasks import Errand
+from coblock.kernels import Indices
 
 SIDES = ("rows", "columns")
 LONGEST = 400  # turns that somebody may not have heard of before everything is told anew
@@ -62,6 +63,13 @@ class Course:
         if subject is None or self._subject is not subject:
             self.break_off()
         self._subject = subject
+
+    def reorder(self, before: object, after: object, order: list[Indices]) -> None:
+        """Go on with another subject: the one before with its clusters in this order."""
+        if self._subject is before and self._opening is not None and not self._turns:
+            self.version += 1
+            self._done.append((self.version, [Reordered(self.version, tuple(order))]))
+            self._subject = after
 
     def break_off(self) -> None:
         """Forget what workers remember: the next turns begin anew."""

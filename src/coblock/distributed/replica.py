@@ -12,6 +12,7 @@ from coblock.batches import take_in
 from coblock.counts import Changes, Node, Sums, climb
 from coblock.distributed.compact import Rows, spelled_out, write_unsure
 from coblock.kernels import Blocks, Floats, Indices
+from coblock.state import in_order
 
 PLUGIN = "coblock-memberships"
 
@@ -65,6 +66,14 @@ class Lacking:
     """Instead of an answer: the worker does not remember what the turn goes on from."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reordered:
+    """Instead of a turn: the clusters of each domain are in another order from now on."""
+
+    version: int
+    order: tuple[Indices, ...]
+
+
 Answer: TypeAlias = Turned | Lacking
 
 
@@ -107,6 +116,13 @@ class Copy:
                 self.q = np.zeros((self.sure.size, self.clusters))
             write_unsure(rows, those, self.q)
 
+    def reorder(self, order: Indices) -> None:
+        """Put the clusters in another order."""
+        unsure = np.flatnonzero(self.sure < 0)
+        if unsure.size:
+            self.q[unsure] = self.q[unsure][:, order]
+        self.sure = in_order(self.sure, order)
+
     def memberships(self, objects: Indices) -> Floats:
         """Return the memberships of objects as a table."""
         sure = self.sure[objects]
@@ -137,12 +153,29 @@ class Standing:
         m = [size.copy() for size in opening.m]
         return cls(opening.version, opening.version, copies, sums, m)
 
+    def go_on(self, step: list[Turned | Reordered]) -> None:
+        """Take the next step: what all shards have found in a turn, or another order."""
+        turn = [part for part in step if isinstance(part, Turned)]
+        if turn:
+            self.learn(turn)
+        for part in step:
+            if isinstance(part, Reordered):
+                self.reorder(part.order)
+
     def learn(self, turn: list[Turned]) -> None:
         """Take in what all shards have found in the next turn."""
         d = turn[0].d
         for turned in turn:
             self.copies[d].learn(turned.objects, turned.rows)
         take_in(self.sums, self.m, d, change_of(turn))
+        self.version += 1
+
+    def reorder(self, order: tuple[Indices, ...]) -> None:
+        """Put the clusters in another order."""
+        for copy, kept in zip(self.copies, order, strict=True):
+            copy.reorder(kept)
+        self.sums = self.sums.reordered(list(order))
+        self.m = [m[kept] for m, kept in zip(self.m, order, strict=True)]
         self.version += 1
 
     def blocks(self, d: int, terms: Terms) -> Blocks:
@@ -174,7 +207,11 @@ class Replicas(WorkerPlugin):
             return self.told[1]
 
     def stand(
-        self, version: int, base: Base | None, opening: Opening | None, before: list[list[Answer]]
+        self,
+        version: int,
+        base: Base | None,
+        opening: Opening | None,
+        before: list[list[Answer | Reordered]],
     ) -> Standing | None:
         """Return how things stand after turn ``version``, or None if nothing leads there.
 
@@ -187,11 +224,11 @@ class Replicas(WorkerPlugin):
                 self.standing = Standing.of(base, opening)
             standing = self.standing
             for turn in before:
-                known = [answer for answer in turn if isinstance(answer, Turned)]
+                known = [answer for answer in turn if not isinstance(answer, Lacking)]
                 if standing is None or len(known) < len(turn):
                     return None
                 if known[0].version == standing.version + 1:
-                    standing.learn(known)
+                    standing.go_on(known)
             return standing if standing is not None and standing.version == version else None
 
     def _began_with(self, opening: Opening) -> bool:

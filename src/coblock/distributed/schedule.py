@@ -72,6 +72,10 @@ class ClusterSchedule(Schedule):
         terms = Terms((priors.alpha[0], priors.alpha[1]), a, b, step)
         crew.course.post(planned, terms, crew.shards, lambda: self._tell_state(state))
 
+    def hear_of_order(self, before: State, after: State, order: list[Indices]) -> None:
+        """Let workers put their clusters in this order, too, rather than tell them everything."""
+        self._crew().course.reorder(before, after, order)
+
     def expect_choices(
         self, partition: Partition, turns: list[tuple[int, slice]], uniform: Floats, *, soft: bool
     ) -> None:

@@ -15,6 +15,7 @@ from coblock.distributed.replica import (
     Copy,
     Lacking,
     Opening,
+    Reordered,
     Standing,
     Terms,
     Turned,
@@ -78,7 +79,7 @@ def turn(
     version: int,
     base: Base | None,
     opening: Opening | None,
-    before: list[list[Answer]],
+    before: list[list[Answer | Reordered]],
     terms: Terms,
     errand: Errand,
 ) -> Answer:

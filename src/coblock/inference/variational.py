@@ -164,7 +164,9 @@ class VariationalRun:
             self.mean = [
                 renormalised(bar[:, kept]) for bar, kept in zip(self.mean, keep, strict=True)
             ]
-        self.state = self.state.selected(keep)
+        before, self.state = self.state, self.state.selected(keep)
+        if self.state.clusters == before.clusters:
+            self.schedule.hear_of_order(before, self.state, keep)
         self.visits = Visits.none(self.state.relation.sizes)
 
     def _learn(self) -> None:
