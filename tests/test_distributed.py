@@ -1,13 +1,19 @@
 """Fits on real worker processes: the bits of one machine, also when workers are killed."""
 
+import contextlib
+import fcntl
 import json
 import logging
 import os
 import pickle
+import pty
+import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from dataclasses import dataclass
@@ -274,6 +280,53 @@ def test_the_command_fits_on_a_cluster(cluster, edges, tmp_path):
         here, there = (tmp_path / name / table for name in ("here", "there"))
         assert here.read_bytes() == there.read_bytes()
     assert not (tmp_path / "there.checkpoint").exists()
+
+
+def test_a_terminal_shows_a_bar_while_the_cluster_works(cluster, edges, tmp_path):
+    command = [sys.executable, "-m", "coblock.cli", "fit"]
+    command += [str(edges.folder), "--max-iter", "6", "--tol", "0"]
+    command += ["--out", str(tmp_path / "out"), "--scheduler"]
+    mine, theirs = pty.openpty()
+    shape = struct.pack("HHHH", 30, 120, 0, 0)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, shape)
+    shown = []
+
+    def read_screen():
+        with contextlib.suppress(OSError):  # nobody writes any more
+            while piece := os.read(mine, 4096):
+                shown.append(piece)
+
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(
+        [*command, cluster.scheduler_address], stdout=theirs, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        reader = threading.Thread(target=read_screen, daemon=True)
+        reader.start()
+        try:
+            assert process.wait(120) == 0
+        finally:
+            process.kill()
+    reader.join(10)
+    os.close(mine)
+    screen = b"".join(shown).decode(errors="replace")
+    assert re.search(r"[━╸╺]", screen), screen
+    assert re.search(r"sweep\s+\d", screen), screen
+
+
+def test_a_worker_with_one_thread_keeps_one_core_busy(client, edges):
+    used, began = [], []
+
+    def look(sweep):
+        if sweep.sweep in (2, SWEEPS):
+            used.append(client.run(time.process_time))
+            began.append(time.perf_counter())
+
+    assert set(client.nthreads().values()) == {1}
+    fitted(client, edges.folder, callback=look).release()
+    seconds = began[1] - began[0]
+    for worker, cpu in used[1].items():
+        assert cpu - used[0][worker] < 1.5 * seconds + 0.2  # it also talks
 
 
 @pytest.mark.parametrize(
