@@ -246,6 +246,13 @@ def test_small_relations_are_swept_one_object_after_another():
     assert Schedule(1).is_sequential((10**6, 10**6))
 
 
+def test_a_coarser_schedule_leaves_alone_what_the_user_has_named():
+    assert Schedule().coarser((4000, 1001), 4) == Schedule((1000, 251))
+    assert Schedule(64).coarser((4000, 1001), 4) == Schedule(64)
+    assert Schedule().coarser((400, 100), 4) == Schedule().in_batches((400, 100))
+    assert Schedule().coarser((4000,), 4) == Schedule((1000, 1000))
+
+
 def around_a_partition(X, **settings) -> ConditionalRun:
     run = FitRun(Relation.build(X), Settings(**settings), np.random.default_rng(0))
     _, converged = follow(run.sweeps(), run.settings, run.may_stop)

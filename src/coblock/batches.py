@@ -55,6 +55,15 @@ class Schedule:
             return self
         return replace(self, batch_size=-(-max(sizes) // BATCHES))
 
+    def coarser(self, sizes: tuple[int, ...], count: int) -> "Schedule":
+        """Return a schedule with so many batches a domain, where the user names no size.
+
+        Few objects still have as many batches as in any sweep.
+        """
+        if self.batch_size is not None or self.is_sequential(sizes):
+            return self.in_batches(sizes)
+        return replace(self, batch_size=(-(-sizes[0] // count), -(-sizes[-1] // count)))
+
     def turns(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, slice]]:
         """Yield the domain and the objects of each batch; rows and columns take turns."""
         size = [self.size_of(sizes, d) for d in range(len(sizes))]

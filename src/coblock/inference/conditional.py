@@ -14,6 +14,7 @@ from coblock.partition import Partition
 LEAST_GAIN = 1e-6  # relative gain of evidence for which labels are still changed
 MOST_SAMPLES = 32  # sampled sweeps in the average,
 SAMPLED_VISITS = 150_000  # and visits in all of them: with much data all samples are alike
+SAMPLED_BATCHES = 4  # per sweep and domain: around a partition nothing moves far
 
 
 @dataclass(slots=True)
@@ -80,7 +81,8 @@ class ConditionalRun:
         """
         trial = self.partition.copy()
         best = np.full(sum(trial.relation.sizes), -1.0)
-        leave_one_out = choose_labels(trial, best, self._in_batches())
+        sweep_in = self.schedule.in_batches(trial.relation.sizes)
+        leave_one_out = choose_labels(trial, best, sweep_in)
         if self.settled:  # the partition stays, and so does all that follows from it
             return 0.0, leave_one_out
         trial.recount()
@@ -104,8 +106,9 @@ class ConditionalRun:
             for q in self.q:
                 np.multiply(q, wanted, out=q)
         before = [labels.copy() for labels in self.chain.labels]
-        uniform = self.rng.random(sum(self.partition.relation.sizes))
-        leave_one_out = choose_labels(self.chain, uniform, self._in_batches(), self.q)
+        sizes = self.partition.relation.sizes
+        schedule = self.schedule.coarser(sizes, SAMPLED_BATCHES)
+        leave_one_out = choose_labels(self.chain, self.rng.random(sum(sizes)), schedule, self.q)
         self.samples += 1
         if self.samples == wanted:
             for q in self.q:
@@ -117,9 +120,6 @@ class ConditionalRun:
         if not self.averages:
             return 0
         return min(SAMPLED_VISITS // sum(self.partition.relation.sizes), MOST_SAMPLES)
-
-    def _in_batches(self) -> Schedule:
-        return self.schedule.in_batches(self.partition.relation.sizes)
 
 
 def share_moved(before: list[Indices], after: list[Indices]) -> float:
