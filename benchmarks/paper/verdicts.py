@@ -24,7 +24,7 @@ from paper.experiments import (
 )
 from paper.tables import NOT_RUN, counted, number
 
-AGREES, DISAGREES = "agrees", "disagrees"
+AGREES, IN_PART, DISAGREES = "agrees", "agrees in part", "disagrees"
 DEAR = 20.0  # times a linear sweep; a form that looks at every cell costs more on sparse data
 BETTER, EQUAL, WORSE = "better than the paper", "as in the paper", "**worse than the paper**"
 
@@ -134,7 +134,8 @@ def _how_often(
         f"{METHOD_TITLES[winner]} ahead of {METHOD_TITLES[loser]} in {ahead} of {len(pairs)} "
         f"cells, significantly in {surely}; mean difference {gaps.mean():+.4f}"
     )
-    return Verdict(statement, measured, AGREES if 2 * ahead > len(pairs) else DISAGREES)
+    partly = IN_PART if 2 * ahead > len(pairs) else DISAGREES
+    return Verdict(statement, measured, AGREES if ahead == len(pairs) else partly)
 
 
 def _no_advantage(evidence: Evidence, relations: tuple[str, ...]) -> Verdict:
