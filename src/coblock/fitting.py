@@ -348,9 +348,11 @@ def _warn_of_no_convergence(result: Result, settings: Settings) -> None:
     if result.converged or len(trace) < settings.max_iter:
         return
     what = "bound" if settings.inference == "vb" else "memberships"
+    why = f"the last change was {last_change(trace, settings):.2g}, tol is {settings.tol:g}"
+    if has_converged(trace, settings):
+        why = "the search, or the samples after it, had not come to their end"
     warnings.warn(
-        f"The {what} had not converged after {len(trace):,} sweeps: the last change was "
-        f"{last_change(trace, settings):.2g}, tol is {settings.tol:g}. Raise max_iter (now "
+        f"The {what} had not converged after {len(trace):,} sweeps: {why}. Raise max_iter (now "
         f"{settings.max_iter:,}) or tol; the result so far is usable, look at trace_.",
         ConvergenceWarning,
         stacklevel=6,
