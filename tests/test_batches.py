@@ -262,7 +262,7 @@ def around_a_partition(X, **settings) -> ConditionalRun:
 
 
 def given_the_partition(run: ConditionalRun) -> list[np.ndarray]:
-    return [q for q, _ in conditional_memberships(run.partition, Schedule(64))]
+    return conditional_memberships(run.partition, Schedule(64))
 
 
 @pytest.mark.parametrize("batch_size", [1, 64])

@@ -256,20 +256,18 @@ def _renew_batch(
     state.derive_tables()
 
 
-def conditional_memberships(
-    partition: Partition, schedule: Schedule
-) -> Iterator[tuple[Floats, float]]:
-    """Yield p(z_i | all other labels) of each domain's objects, and the log normalisers' sum.
+def conditional_memberships(partition: Partition, schedule: Schedule) -> list[Floats]:
+    """Return p(z_i | all other labels) of every object, by domain.
 
-    eq:IRM_2dom_Gibbs_z_1i_posterior without the new cluster; nobody moves. One domain at a time:
-    where there are many clusters, these tables are most of what a fit holds.
+    eq:IRM_2dom_Gibbs_z_1i_posterior without the new cluster; nobody moves.
     """
+    visits, found = Visits.none(partition.relation.sizes), []
     for d, size in enumerate(partition.relation.sizes):
-        visits = Visits.none(partition.relation.sizes)
         best = np.full(size, -1.0)
         q = np.empty((size, partition.m[d].size))
         schedule.choose(partition, d, np.arange(size, dtype=np.int32), best, visits, q)
-        yield q, float(visits.log_normaliser[d].sum())
+        found.append(q)
+    return found
 
 
 def choose_labels(

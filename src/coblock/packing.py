@@ -228,14 +228,12 @@ def _check_variational(run: VariationalRun) -> None:
 def _check_conditional(run: ConditionalRun) -> None:
     relation, m = run.partition.relation, run.partition.m
     _check_domains(relation, run.q or m)
-    for q, size in zip(run.q, relation.sizes, strict=False):
-        _check_array(q, np.float64, (size, q.shape[1]))
+    for q, size, of_cluster in zip(run.q, relation.sizes, m, strict=False):
+        _check_array(q, np.float64, (size, of_cluster.size))
     require((run.chain is not None) == (run.samples > 0), "it is mixed up.")
     if run.chain is not None:
-        _check_domains(relation, run.q)
-        of_chain = zip(run.q, run.chain.m, m, strict=True)
-        fits = all(q.shape[1] == c.size == z.size for q, c, z in of_chain)
-        require(fits and run.settled, "its samples are of other clusters.")
+        same = all(c.size == z.size for c, z in zip(run.chain.m, m, strict=True))
+        require(same and run.settled, "its samples are of other clusters.")
 
 
 def _check_gibbs(run: GibbsRun) -> None:

@@ -58,7 +58,7 @@ def conclude(
         members = np.bincount(without_ties(q).argmax(axis=1), minlength=q.shape[1])
         keep.append(by_size(members)[: np.count_nonzero(members)])
         memberships[d] = chosen_columns(q, keep[d])
-    del q
+    del q  # of the last domain, before the counts are made
     state = State(relation, memberships, priors.selected(keep))
     labels = [q.argmax(axis=1).astype(np.int32) for q in state.q]
     return Result(

@@ -155,12 +155,10 @@ class Standing:
 
     def go_on(self, step: list[Turned | Reordered]) -> None:
         """Take the next step: what all shards have found in a turn, or another order."""
-        turn = [part for part in step if isinstance(part, Turned)]
-        if turn:
-            self.learn(turn)
-        for part in step:
-            if isinstance(part, Reordered):
-                self.reorder(part.order)
+        if isinstance(step[0], Reordered):
+            self.reorder(step[0].order)
+        else:
+            self.learn(cast("list[Turned]", step))
 
     def learn(self, turn: list[Turned]) -> None:
         """Take in what all shards have found in the next turn."""

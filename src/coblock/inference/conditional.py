@@ -33,21 +33,25 @@ class ConditionalRun:
     schedule: Schedule = field(default_factory=Schedule)
     averages: bool = True  # or stays with the memberships given the partition
     number: int = 0
-    settled: bool = False  # whether nobody would move
     chain: Partition | None = None  # the last sample
     samples: int = 0
-    q: list[Floats] = field(default_factory=list)  # memberships given the partition; while samples
-    # are drawn, as many times that as there will be samples, and those given the samples
+    q: list[Floats] = field(default_factory=list)  # memberships given the settled partition; while
+    # samples are drawn, as many times that as there will be samples, and those given the samples
 
     @property
     def memberships(self) -> list[Floats]:
         """The result so far; in the end, the only copy of it."""
-        if not self.q:
-            return self._given()
+        if not self.settled:
+            return conditional_memberships(self.partition, self.schedule)
         if self.is_complete:
             return self.q
         weight = self._wanted() + self.samples if self.samples else 1
         return [q / weight for q in self.q]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nobody would move."""
+        return bool(self.q)
 
     @property
     def is_complete(self) -> bool:
@@ -91,12 +95,8 @@ class ConditionalRun:
         if trial.log_joint() > before + LEAST_GAIN * abs(before):
             self.partition, old = trial, self.partition
             return share_moved(old.labels, trial.labels), leave_one_out
-        self.settled, self.q = True, self._given()
+        self.q = conditional_memberships(self.partition, self.schedule)
         return 0.0, leave_one_out
-
-    def _given(self) -> list[Floats]:
-        """Return the memberships given the partition."""
-        return [q for q, _ in conditional_memberships(self.partition, self.schedule)]
 
     def _sample(self) -> tuple[Partition, float, float]:
         """Draw all labels anew; return the sample, the change of labels and leave-one-out."""

@@ -12,7 +12,7 @@ from coblock.inference import cvb, vb
 from coblock.inference.report import Sweep
 from coblock.kernels import Floats
 from coblock.kernels.memberships import average_in, distance
-from coblock.state import State, arrangement, by_size, each_block_once, renormalised
+from coblock.state import State, arrangement, by_size, chosen_columns, each_block_once
 
 METHODS = ("acvb0", "acvb", "cvb0", "cvb", "vb")
 WARM = 1e-2  # CVB0 prepares second order until memberships change less than this per object
@@ -161,9 +161,8 @@ class VariationalRun:
         if self.state.is_arranged(keep):
             return
         if self.mean is not None:
-            self.mean = [
-                renormalised(bar[:, kept]) for bar, kept in zip(self.mean, keep, strict=True)
-            ]
+            pairs = zip(self.mean, keep, strict=True)
+            self.mean = [chosen_columns(bar, kept) for bar, kept in pairs]
         before, self.state = self.state, self.state.selected(keep)
         if self.state.clusters == before.clusters:
             self.schedule.hear_of_order(before, self.state, keep)
