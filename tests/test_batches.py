@@ -16,6 +16,7 @@ from coblock.batches import (
     choose_labels,
     conditional_memberships,
     cut,
+    no_change,
     sweep_memberships,
 )
 from coblock.counts import climb
@@ -73,6 +74,23 @@ def test_every_object_of_a_batch_sees_the_counts_before_it(case):
     for q, wanted in zip(state.q, expected.q, strict=True):
         assert_allclose(q, wanted, **STATED)
     assert_is_a_recount(state)
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
+@pytest.mark.parametrize("unseen", [0.0, 0.01])
+def test_clusters_of_many_share_what_leaving_somebody_out_does(kind, unseen):
+    """Sparse blocks of large clusters: memberships within reach of the polynomials."""
+    rng = np.random.default_rng(3)
+    case = make_case(rng, kind, (240, 200), (12, 11), links=0.02, unseen=unseen, hard=0.5)
+    for q in case.q:
+        q[:] = 0.9 * np.eye(q.shape[1])[np.arange(len(q)) % q.shape[1]] + 0.1 * q
+        q[q < 0.01] = 0.0
+        np.divide(q, q.sum(axis=1, keepdims=True), out=q)
+    state = case.state()
+    sweep_memberships(state, Visits.none(state.relation.sizes), Schedule(batch_size=240))
+    start = case.state()
+    for i in range(0, 240, 7):
+        assert_allclose(state.q[0][i], definition(case, start, 0, i), **STATED)
 
 
 @given(cases())
@@ -161,10 +179,9 @@ def chosen_labels(case: Case, labels: list[np.ndarray]) -> np.ndarray:
     copies = [label.copy() for label in labels]
     partition = Partition(case.relation, copies, *PRIOR, [1.3] * len(labels))
     domain, other, tables = partition.domain(0), partition.domain(-1), partition.blocks(0)
-    shared = shared_tables(case.relation.code, tables, other.m, len(domain.places))
+    shared = shared_tables(case.relation.code, tables, other.m, len(domain.places), decided=True)
     room = [np.zeros(domain.order.size) for _ in range(3)]
-    sums = (np.zeros(domain.m.size), np.zeros(tables.n.shape), np.zeros(tables.n.shape))
-    outcome = batch.Outcome(*room, np.empty((0, 0)), *sums)
+    outcome = batch.Outcome(*room, np.empty((0, 0)), *no_change(tables.n.shape))
     chosen, best = np.empty(domain.order.size, dtype=np.int32), np.full(domain.order.size, -1.0)
     batch.choose_all(case.relation.code, domain, other, shared, best, chosen, outcome)
     return chosen
@@ -238,6 +255,32 @@ def test_every_object_has_one_turn(sizes, batch_size):
     for d, objects in Schedule(batch_size).turns(sizes):
         seen[d][objects] += 1
     assert all((count == 1).all() for count in seen)
+
+
+def test_batches_are_full_of_those_that_are_due():
+    due = [np.arange(0, 1600, 4, dtype=np.int32), np.arange(5, dtype=np.int32)]
+    turns = Schedule().visits_of((1600, 160), due)
+    assert [(d, objects.size) for d, objects, _ in turns] == [(0, 100), (1, 5)] + [(0, 100)] * 3
+    for d in (0, 1):
+        met = np.concatenate([objects for side, objects, _ in turns if side == d])
+        assert_array_equal(met, due[d])
+    for _, objects, parts in turns:
+        assert_array_equal(np.concatenate([objects[part] for part in parts]), objects)
+
+
+def test_batches_of_a_size_the_user_names_keep_their_borders():
+    """Shards of a cluster hold parts of batches; resting objects must not move them."""
+    due = [np.array([0, 1, 399, 400, 799], dtype=np.int32), np.array([3], dtype=np.int32)]
+    turns = Schedule((400, 10)).visits_of((800, 30), due)
+    assert [(d, objects.tolist()) for d, objects, _ in turns] == [
+        (0, [0, 1, 399]),
+        (1, [3]),
+        (0, [400, 799]),
+    ]
+    _, objects, parts = turns[0]
+    for whole, part in zip(cut(400), parts, strict=True):
+        inside = (objects >= whole.start) & (objects < whole.stop)
+        assert_array_equal(objects[part], objects[inside])
 
 
 def test_small_relations_are_swept_one_object_after_another():

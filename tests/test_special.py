@@ -17,7 +17,6 @@ from coblock.kernels.special import (
     digamma,
     log_beta_gain,
     log_rising,
-    log_rising_far,
     tetragamma,
     trigamma,
 )
@@ -88,20 +87,35 @@ def test_exp_equals_numpy_and_vanishes_far_below(x):
     assert ours.exp(-np.inf) == 0.0
 
 
-@given(st.floats(16, 1e13), st.floats(0, 1e6))
-def test_the_short_form_far_out_equals_the_long_one(x, d):
-    assert log_rising_far(x, d) == pytest.approx(log_rising(x, d), rel=1e-13, abs=1e-13)
-
-
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6), st.floats(0, 100), st.floats(0, 1e4))
 def test_link_gains_equal_the_difference_of_two_gains(n, N, links, more):
-    m, out, far = links + more, np.zeros(1), np.zeros(1)
-    ours.add_link_gains(np.array([n]), np.array([N]), m, links, out)
+    m, out = links + more, np.zeros(1)
+    ours.link_gains(np.array([n]), np.array([N]), m, links, out)
     expected = log_beta_gain(n, N, links, m - links) - log_beta_gain(n, N, 0.0, m)
     assert out[0] == pytest.approx(expected, rel=1e-9, abs=1e-8)
-    if N + more >= ours.FAR:
-        ours.add_link_gains_far(np.array([n]), np.array([N]), m, links, far)
-        assert far[0] == pytest.approx(out[0], rel=1e-11, abs=1e-11)
+
+
+@given(positive, positive, st.floats(0, 1e6))
+def test_differences_of_rising_factorials(x, y, d):
+    expected = log_rising(x, d) - log_rising(y, d)
+    scale = max(abs(log_rising(x, d)), abs(log_rising(y, d)), d, 1.0)
+    assert ours.log_rising_difference(x, y, d) == pytest.approx(expected, abs=1e-14 * scale)
+
+
+@given(positive, st.floats(0, 1e5), positive, st.floats(0, 1e6), positive)
+def test_balances_of_rising_factorials(x, dx, y, dy, z):
+    parts = log_rising(x, dx), log_rising(y, dy), -log_rising(z, dx + dy)
+    scale = max(*map(abs, parts), dx + dy, 1.0)
+    found = ours.log_rising_balance(x, dx, y, dy, z)
+    assert found == pytest.approx(sum(parts), abs=1e-14 * scale)
+
+
+@given(st.floats(1e-8, 1e6), st.floats(1, 1e12), st.integers(0, 4))
+def test_gains_of_a_whole_number_of_links_are_products(n, N, links):
+    out, expected = np.empty(1), np.empty(1)
+    ours.whole_link_gains(np.array([n]), np.array([N]), links, out)
+    ours.link_gains(np.array([n]), np.array([N]), float(links), float(links), expected)
+    assert out[0] == pytest.approx(expected[0], rel=1e-12, abs=1e-12)
 
 
 def loop_over(function):

@@ -24,7 +24,7 @@ BATCHES = 16  # per sweep and domain, where the user names no size
 SEQUENTIAL_UP_TO = 1000  # objects in all; so few are best taken one after another
 PARTS, SMALLEST_PART = 8, 128  # of a batch, for the threads
 CALM = 1e-5  # memberships that move less may rest, as may those
-CALM_BESIDE = 0.1  # that move less than this share of the average,
+CALM_BESIDE = 0.2  # that move less than this share of the average,
 LONGEST_REST = 7  # for so many sweeps at most
 
 Part = TypeVar("Part")
@@ -64,15 +64,41 @@ class Schedule:
             return self.in_batches(sizes)
         return replace(self, batch_size=(-(-sizes[0] // count), -(-sizes[-1] // count)))
 
-    def turns(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, slice]]:
-        """Yield the domain and the objects of each batch; rows and columns take turns."""
+    @property
+    def borders_stay(self) -> bool:
+        """Whether an object is in the same batch and part in every sweep, who ever rests."""
+        return self.batch_size is not None
+
+    def turns(
+        self, sizes: tuple[int, ...], present: tuple[int, ...] | None = None
+    ) -> Iterator[tuple[int, slice]]:
+        """Yield the domain and the objects of each batch; rows and columns take turns.
+
+        They are taken from those ``present``, if those are fewer.
+        """
         size = [self.size_of(sizes, d) for d in range(len(sizes))]
-        count = [-(-objects // s) for objects, s in zip(sizes, size, strict=True)]
+        count = [-(-objects // s) for objects, s in zip(present or sizes, size, strict=True)]
         done = [0] * len(sizes)
         while done != count:
             d = 0 if len(sizes) == 1 or next_is_row(*done, *count) else 1
             yield d, slice(done[d] * size[d], (done[d] + 1) * size[d])
             done[d] += 1
+
+    def visits_of(self, sizes: tuple[int, ...], due: list[Indices]) -> list[Turn]:
+        """Return who of those that are due is visited together: batches of the same size."""
+        if not self.borders_stay:
+            turns = self.turns(sizes, tuple(objects.size for objects in due))
+            batches = [(d, due[d][which]) for d, which in turns]
+            return [(d, objects, cut(objects.size)) for d, objects in batches]
+        found = []
+        for d, objects in self.turns(sizes):
+            first, last, _ = objects.indices(sizes[d])
+            borders = first + np.array([*(part.start for part in cut(last - first)), last - first])
+            parts = [slice(*pair) for pair in pairwise(np.searchsorted(due[d], borders).tolist())]
+            chosen = slice(parts[0].start, parts[-1].stop)
+            parts = [slice(p.start - chosen.start, p.stop - chosen.start) for p in parts]
+            found.append((d, due[d][chosen], parts))
+        return [turn for turn in found if turn[1].size]
 
     def map(self, function: Callable[[Part], Answer], parts: Iterable[Part]) -> list[Answer]:
         """Return the answers for all parts, in their order."""
@@ -140,7 +166,7 @@ class Schedule:
         relation = partition.relation
         code, domain, other = relation.code, partition.domain(d), partition.domain(-1 - d)
         blocks = partition.blocks(d)
-        tables = shared_tables(code, blocks, other.m, len(domain.places), slopes=False)
+        tables = shared_tables(code, blocks, other.m, len(domain.places), decided=True)
         fresh = np.empty(objects.size, dtype=np.int32)
 
         def choose(part: slice) -> batch.Outcome:
@@ -179,12 +205,10 @@ class Visits:
         left = (self.log_normaliser[d], self.entropy[d], self.moved[d])
         return batch.Outcome(*left, fresh, *changes)
 
-    def of_sweep(self, d: int, objects: slice, everybody: bool) -> Indices:
-        """Return who of these objects is visited."""
-        first, last, _ = objects.indices(self.due[d].size)
-        if everybody:
-            return np.arange(first, last, dtype=np.int32)
-        return (first + np.flatnonzero(self.due[d][first:last] <= 0)).astype(np.int32)
+    def of_sweep(self, d: int, everybody: bool) -> Indices:
+        """Return who of domain ``d`` is visited."""
+        due = np.ones(self.due[d].size, dtype=bool) if everybody else self.due[d] <= 0
+        return np.flatnonzero(due).astype(np.int32)
 
     def end_sweep(self, d: int, visited: Indices, change: float) -> None:
         """Let objects that hardly moved, by themselves or beside the others, rest longer each time.
@@ -211,20 +235,16 @@ def sweep_memberships(
     ``step`` is the fraction of the way that memberships go.
     """
     sizes = state.relation.sizes
-    turns: list[Turn] = []
-    for d, objects in schedule.turns(sizes):
-        chosen = visits.of_sweep(d, objects, everybody)
-        turns.append((d, chosen, parts_of(chosen, objects, sizes[d])))
-    schedule.expect_visits(state, [turn for turn in turns if turn[1].size], step)
+    due = [visits.of_sweep(d, everybody) for d in range(len(sizes))]
+    turns = schedule.visits_of(sizes, due)
+    schedule.expect_visits(state, turns, step)
     for d, chosen, parts in turns:
-        if chosen.size:
-            _renew_batch(state, d, chosen, parts, visits, schedule, step)
+        _renew_batch(state, d, chosen, parts, visits, schedule, step)
     changes = []
     for d, size in enumerate(sizes):
-        those = np.concatenate([chosen for side, chosen, _ in turns if side == d])
-        changes.append(float(visits.moved[d][those].sum()) / size)
-        visits.end_sweep(d, those, changes[-1])
-    visits.complete = sum(chosen.size for _, chosen, _ in turns) == sum(sizes)
+        changes.append(float(visits.moved[d][due[d]].sum()) / size)
+        visits.end_sweep(d, due[d], changes[-1])
+    visits.complete = sum(objects.size for objects in due) == sum(sizes)
     leave_one_out = sum(float(x.sum()) for x in visits.log_normaliser)
     return leave_one_out, sum(float(x.sum()) for x in visits.entropy), max(changes)
 
@@ -316,18 +336,8 @@ def _choose_batch(
 
 def cut(objects: int) -> list[slice]:
     """Return the parts of a batch that threads share."""
-    size = max(-(-objects // PARTS), SMALLEST_PART)
+    size = -(-objects // min(PARTS, max(objects // SMALLEST_PART, 1)))
     return [slice(start, start + size) for start in range(0, objects, size)]
-
-
-def parts_of(chosen: Indices, objects: slice, size: int) -> list[slice]:
-    """Return the parts of a batch, as far as their objects are among the chosen ones.
-
-    Objects that rest do not move the borders: an object is in the same part in every sweep.
-    """
-    first, last, _ = objects.indices(size)
-    borders = [*(first + part.start for part in cut(last - first)), last]
-    return [slice(*pair) for pair in pairwise(np.searchsorted(chosen, borders).tolist())]
 
 
 def absorb(
@@ -346,11 +356,11 @@ def absorb(
 def take_in(sums: Sums, m: list[Floats], d: int, change: Changes) -> None:
     """Add what a batch of domain ``d`` has changed in all."""
     m[d] += change[0]
-    sums.links += change[1] if d == 0 else change[1].T
-    sums.unseen += change[2] if d == 0 else change[2].T
+    sums.links += change[1].T if d == 0 else change[1]
+    sums.unseen += change[2].T if d == 0 else change[2]
     np.maximum(m[d], 0.0, out=m[d])
 
 
 def no_change(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
-    """Return changes of sizes, links and unseen cells that are all zero."""
-    return np.zeros(shape[0]), np.zeros(shape), np.zeros(shape)
+    """Return changes that are all zero of sizes, links and unseen cells; blocks transposed."""
+    return np.zeros(shape[0]), np.zeros(shape[::-1]), np.zeros(shape[::-1])

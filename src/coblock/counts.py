@@ -9,7 +9,7 @@ import numpy as np
 from coblock.kernels import Floats, Indices
 from coblock.relation import Relation
 
-Changes: TypeAlias = tuple[Floats, Floats, Floats]  # of sizes, links and unseen cells
+Changes: TypeAlias = tuple[Floats, Floats, Floats]  # of sizes, links and unseen cells, (L, K)
 Node: TypeAlias = tuple[int, int]  # of a tree: how high above the leaves, and the how manieth there
 
 

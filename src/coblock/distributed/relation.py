@@ -106,8 +106,8 @@ class ClusterRelation:
         assert self._counted is not None
         known, links, unseen = self._counted
         known[d][objects] = labels
-        links += change[1] if d == 0 else change[1].T
-        unseen += change[2] if d == 0 else change[2].T
+        links += change[1].T if d == 0 else change[1]
+        unseen += change[2].T if d == 0 else change[2]
 
     def _count(self, base: Future) -> tuple[Floats, Floats]:
         crew = self.at_work()

@@ -49,10 +49,17 @@ class ClusterSchedule(Schedule):
         """Say that objects are never visited one after another."""
         return False
 
-    def turns(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, slice]]:
+    @property
+    def borders_stay(self) -> bool:
+        """Whether an object is in the same batch and part in every sweep: shards hold the parts."""
+        return True
+
+    def turns(
+        self, sizes: tuple[int, ...], present: tuple[int, ...] | None = None
+    ) -> Iterator[tuple[int, slice]]:
         """Yield the domain and the objects of each batch; workers that joined get shards first."""
         self._crew().grow()
-        yield from Schedule.turns(self, sizes)
+        yield from Schedule.turns(self, sizes, present)
 
     def part_clusters(
         self, partition: Partition, d: int, rng: np.random.Generator

@@ -182,7 +182,7 @@ def _choose(
     """Give the objects of a place labels."""
     size = sure.size
     chances = np.full(size, -1.0) if uniform is None else writable(uniform)
-    tables = shared_tables(BIPARTITE, counts.blocks, counts.m_other, 1, slopes=False)
+    tables = shared_tables(BIPARTITE, counts.blocks, counts.m_other, 1, decided=True)
     fresh = np.empty((size, counts.m.size) if soft else (0, 0))
     left = (np.zeros(size), np.zeros(size), np.zeros(size))
     outcome = batch.Outcome(*left, fresh, *no_change(counts.blocks.n.shape))

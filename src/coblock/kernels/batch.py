@@ -6,9 +6,17 @@ import numpy as np
 
 from coblock.kernels import BIPARTITE, Domain, Floats, Indices, kernel
 from coblock.kernels.blocks import add_outer, gather, own_cell
+from coblock.kernels.brought import Brought, bring, room_for
 from coblock.kernels.gibbs import draw
-from coblock.kernels.memberships import NOTHING, normalise, stick_log_prior, sure_cluster
-from coblock.kernels.shared import Brought, add_likelihood, bring, room_for
+from coblock.kernels.memberships import (
+    NOTHING,
+    entropy_of,
+    normalise,
+    stick_log_prior,
+    sure_cluster,
+    total_of,
+)
+from coblock.kernels.shared import add_likelihood
 from coblock.kernels.special import log
 from coblock.kernels.tables import Tables, no_expansions
 
@@ -21,8 +29,8 @@ class Outcome(NamedTuple):
     moved: Floats  # (objects,)  sum of |change of q|
     fresh: Floats  # (visited, K)  new memberships
     m: Floats  # (K,)  change of the sizes
-    links: Floats  # (K, L)  change of the sum over links of q_ik q_jl, by their first ends
-    unseen: Floats  # (K, L)  the same over unseen cells
+    links: Floats  # (L, K)  change of the sum over links of q_ik q_jl, by their first ends
+    unseen: Floats  # (L, K)  the same over unseen cells
 
 
 @kernel
@@ -35,15 +43,15 @@ def visit_all(
     They go the fraction ``step`` of the way: objects that respond to the same counts would
     otherwise overshoot together.
     """
-    brought = room_for(tables)
+    brought = room_for(tables, domain.m.size)
     known = no_expansions(tables, domain.places[0].unseen.size > 0)
-    log_weight = brought.log_weight
+    log_weight = brought.log_weight[: domain.m.size]
     for t in range(domain.order.size):
         i = domain.order[t]
         brought.q[:] = domain.q[i]
         bring(kind, domain, other, i, brought)
         stick_log_prior(brought.m_rest, domain.alpha, log_weight)
-        add_likelihood(kind, tables, known, other.m, own_cell(kind, domain, i), brought, log_weight)
+        add_likelihood(kind, tables, known, other.m, own_cell(kind, domain, i), brought)
         outcome.log_normaliser[i], outcome.entropy[i] = normalise(log_weight, outcome.fresh[t])
         if step < 1.0:
             outcome.entropy[i] = go_part_way(domain.q[i], step, outcome.fresh[t])
@@ -53,31 +61,26 @@ def visit_all(
 @kernel
 def go_part_way(old: Floats, step: float, new: Floats) -> float:
     """Move ``new`` back to the fraction ``step`` of the way from ``old``; return its entropy."""
-    total, entropy = 0.0, 0.0
     for k in range(new.size):
         q = old[k] + step * (new[k] - old[k])
         new[k] = q if q > NOTHING else 0.0
-        total += new[k]
-    for k in range(new.size):
-        new[k] /= total
-        if new[k] > 0.0:
-            entropy -= new[k] * log(new[k])
-    return entropy
+    new /= total_of(new)
+    return entropy_of(new)
 
 
 @kernel
 def add_change(kind: int, old: Floats, new: Floats, brought: Brought, outcome: Outcome) -> float:
     """Add what new memberships do to the sums over the object's cells; return how far they move."""
-    change, moved = brought.q, 0.0
+    change = brought.q
     for k in range(change.size):
         change[k] = new[k] - old[k]
-        moved += abs(change[k])
+    moved = total_of(np.abs(change))
     if moved > 0.0:
         outcome.m[:] += change
-        add_outer(outcome.links, change, brought.n[0])
+        add_outer(outcome.links, brought.n[0], change)
         if kind != BIPARTITE:
             brought.hidden[0] -= old  # itself, which is no unseen cell
-        add_outer(outcome.unseen, change, brought.hidden[0])
+        add_outer(outcome.unseen, brought.hidden[0], change)
     return moved
 
 
@@ -97,9 +100,10 @@ def choose_all(
     batch that ask for one would share it. Where there is room in ``outcome.fresh``, it gets the
     probabilities of all clusters given the other objects' labels.
     """
-    brought = room_for(tables)
+    brought = room_for(tables, domain.m.size)
     known = no_expansions(tables, domain.places[0].unseen.size > 0)
-    log_weight, old, new = brought.log_weight, np.zeros(domain.m.size), np.zeros(domain.m.size)
+    log_weight = brought.log_weight[: domain.m.size]
+    old, new = np.zeros(domain.m.size), np.zeros(domain.m.size)
     for t in range(domain.order.size):
         i = domain.order[t]
         label = domain.sure[i]
@@ -111,7 +115,7 @@ def choose_all(
             log_weight[k] = log(m) if m > 0.0 else -np.inf
         if brought.m_rest[label] == 0.0:  # alone: its cluster is the new one
             log_weight[label] = log(domain.alpha)
-        add_likelihood(kind, tables, known, other.m, own_cell(kind, domain, i), brought, log_weight)
+        add_likelihood(kind, tables, known, other.m, own_cell(kind, domain, i), brought)
         chosen[t], outcome.log_normaliser[i] = draw(log_weight, uniform[i])
         if outcome.fresh.shape[0] > 0:
             _, outcome.entropy[i] = normalise(log_weight, outcome.fresh[t])

@@ -50,12 +50,12 @@ def add_outer_sums(
 
 
 @kernel
-def add_outer(table: Floats, q_i: Floats, plus: Floats) -> None:
-    """Add q_ik plus_l to the table; most memberships, or changes of them, are 0."""
-    for k in range(q_i.size):
-        if q_i[k] != 0.0:
-            for l in range(plus.size):
-                table[k, l] += q_i[k] * plus[l]
+def add_outer(table: Floats, x: Floats, y: Floats) -> None:
+    """Add x_k y_l to the table; most x are 0."""
+    for k in range(x.size):
+        if x[k] != 0.0:
+            for l in range(y.size):
+                table[k, l] += x[k] * y[l]
 
 
 @kernel

@@ -2,10 +2,34 @@
 
 import numpy as np
 
-from coblock.kernels import Domain, Floats, kernel
+from coblock.kernels import Domain, Floats, inlined, kernel
 from coblock.kernels.special import exp, log
 
 NOTHING = 1e-10  # a smaller membership, relative to the largest, is 0
+
+
+@inlined
+def total_of(x: Floats) -> float:
+    """Return the sum in four strands, which need not wait for one another."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    rest = x.size % 4
+    for t in range(rest):
+        a += x[t]
+    for t in range(rest, x.size, 4):
+        a, b, c, d = a + x[t], b + x[t + 1], c + x[t + 2], d + x[t + 3]
+    return (a + b) + (c + d)
+
+
+@inlined
+def largest_of(x: Floats) -> float:
+    """Return the largest number, in four strands as well."""
+    a = b = c = d = x[0]
+    rest = x.size % 4
+    for t in range(rest):
+        a = max(a, x[t])
+    for t in range(rest, x.size, 4):
+        a, b, c, d = max(a, x[t]), max(b, x[t + 1]), max(c, x[t + 2]), max(d, x[t + 3])
+    return max(a, b, c, d)
 
 
 @kernel
@@ -14,11 +38,11 @@ def stick_log_prior(m: Floats, alpha: float, out: Floats) -> None:
 
     ``m`` leaves the object out. The last stick is 1: its own factor is 1.
     """
-    tail, M = m.sum(), np.empty(m.size)
-    for k in range(m.size):
-        tail = max(tail - m[k], 0.0)
+    M, step = np.empty(m.size), np.empty(m.size)  # members after a cluster, step to the next one
+    tail = 0.0
+    for k in range(m.size - 1, -1, -1):
         M[k] = tail
-    step = np.empty(m.size)  # to the next cluster
+        tail += m[k]
     for k in range(m.size):
         log_stick = log(m[k] + M[k] + alpha + 1.0)
         out[k] = log(m[k] + 1.0) - log_stick
@@ -33,18 +57,24 @@ def stick_log_prior(m: Floats, alpha: float, out: Floats) -> None:
 @kernel
 def normalise(log_weight: Floats, q_i: Floats) -> tuple[float, float]:
     """Write the normalised weights into ``q_i``; return log normaliser and entropy of ``q_i``."""
-    top = log_weight.max()
+    top = largest_of(log_weight)
     for k in range(q_i.size):
         weight = exp(log_weight[k] - top)
         q_i[k] = weight if weight > NOTHING else 0.0
-    total = q_i.sum()
+    total = total_of(q_i)
     log_total = log(total)
-    entropy = log_total
     for k in range(q_i.size):
         q_i[k] /= total
-        if q_i[k] > 0.0:
-            entropy -= q_i[k] * (log_weight[k] - top)
-    return top + log_total, entropy
+    return top + log_total, entropy_of(q_i)
+
+
+@kernel
+def entropy_of(q_i: Floats) -> float:
+    """Return the entropy of the memberships of one object."""
+    part = np.empty(q_i.size)
+    for k in range(q_i.size):
+        part[k] = -q_i[k] * log(max(q_i[k], NOTHING))
+    return total_of(part)
 
 
 @kernel

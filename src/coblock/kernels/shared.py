@@ -3,93 +3,38 @@
 What all objects of a batch have in common is computed once: the gain of a block for an object
 without a link in it, and its expansion around whole numbers of links. An object then pays for
 the blocks it has links or unseen cells in. From the counts it is left out exactly in clusters it
-is a member of; where its membership is small, blocks without its links follow to first order.
+is a member of; what that does to blocks without its links follows, unless the cluster is a small
+one, from a polynomial in its share that the batch has in common.
 
 Memberships are within 1e-6 of what the exact update gives (tests/test_batches.py).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from coblock.kernels import BIPARTITE, DIRECTED, Domain, Floats, Indices, inlined, kernel
-from coblock.kernels.blocks import gather
-from coblock.kernels.memberships import remove_members
-from coblock.kernels.special import FAR, add_link_gains, add_link_gains_far, log_beta_gains
-from coblock.kernels.tables import MOST_LINKS, SLOPES, VALUE, Expansions, Tables, expand
+from coblock.kernels import BIPARTITE, DIRECTED, Floats, inlined, kernel
+from coblock.kernels.brought import Brought, note, pend, settle
+from coblock.kernels.members import add_exact, add_series, pend_members
+from coblock.kernels.special import link_gains, log_beta_gains
+from coblock.kernels.tables import (
+    MOST_LINKS,
+    PATIENCE,
+    SLOPES,
+    SMALLEST,
+    VALUE,
+    Expansions,
+    Tables,
+    expand,
+)
 
-RADIUS = 3e-3  # of an expansion, relative to the smallest count: its error is below 1e-10
-SMALL = 1e-3  # memberships for which the first order is enough
-NEGLIGIBLE = 1e-5  # memberships that need not be left out at all
-SMALLEST = 1e-8  # no prior count is smaller, so that rounding leaves no count below it
-
-
-class Pending(NamedTuple):
-    """Arguments and results of ``log_beta_gains``, each (3 P L K + K,) and contiguous."""
-
-    n_rest: Floats
-    N_rest: Floats
-    n_plus: Floats
-    N_plus: Floats
-    gain: Floats
+RADIUS = 1e-2  # of an expansion, relative to the smallest count: its error is below 1e-8
+UNLINKED = 1e-5  # links that make no difference to what leaving the object out does
 
 
-class Brought(NamedTuple):
-    """What the object at hand brings, and room to work in."""
-
-    q: Floats  # (K,)  its memberships
-    n: Floats  # (P, L)  links
-    hidden: Floats  # (P, L)  unseen cells, and itself in one domain
-    N: Floats  # (P, L)  observed non-links
-    m_rest: Floats  # (K,)  sizes without the object
-    log_weight: Floats  # (K,)
-    aside: Indices  # (2, P L)  places and clusters of the others with more than ``away``
-    everywhere: Indices  # (2, P L)  all places and clusters of the others
-    pending: Pending
-
-
-@kernel
-def room_for(tables: Tables) -> Brought:
-    """Return room for what one object brings."""
-    P, L, K = tables.away.shape
-    cells, sizes = np.zeros((3, P, L)), np.empty((3, K))
-    everywhere, size = np.empty((2, P * L), dtype=np.int32), 3 * P * L * K + K
-    for t in range(P * L):
-        everywhere[0, t], everywhere[1, t] = t // L, t % L
-    return Brought(
-        sizes[0],
-        cells[0],
-        cells[1],
-        cells[2],
-        sizes[1],
-        sizes[2],
-        np.empty_like(everywhere),
-        everywhere,
-        Pending(np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size)),
-    )
-
-
-@kernel
-def bring(kind: int, domain: Domain, other: Domain, i: int, brought: Brought) -> None:
-    """Gather what object ``i``, whose memberships are in ``brought.q``, brings at its places."""
-    brought.n[:], brought.hidden[:] = 0.0, 0.0
-    for p in range(len(domain.places)):
-        place, n, hidden = domain.places[p], brought.n[p], brought.hidden[p]
-        gather(place.link_start, place.link, i, other.q, other.sure, n)
-        gather(place.unseen_start, place.unseen, i, other.q, other.sure, hidden)
-        if kind != BIPARTITE:
-            hidden += brought.q  # nobody is their own neighbour
-        for l in range(n.size):
-            brought.N[p, l] = max(other.m[l] - hidden[l] - n[l], 0.0)
-    brought.m_rest[:] = domain.m
-    remove_members(brought.m_rest, brought.q)
-
-
-@kernel
-def add_hidden(
-    tables: Tables, known: Expansions, m: float, p: int, l: int, brought: Brought, out: Floats
+@inlined
+def hidden_gain(
+    tables: Tables, known: Expansions, m: float, p: int, l: int, brought: Brought, gain: Floats
 ) -> bool:
-    """Add the gain over ``away`` if links and unseen cells with cluster ``l`` are whole numbers.
+    """Write the gain over ``away`` if links and unseen cells of cluster ``l`` are whole numbers.
 
     They are where all neighbours are decided; the same few numbers come again and again.
     """
@@ -105,40 +50,44 @@ def add_hidden(
         log_beta_gains(n, N, np.full(n.size, n_plus), np.full(n.size, rest), value)
         value -= tables.away[p, l]
         known.hidden_known[p, cells - 1, links, l] = 1
-    for k in range(out.size):
-        out[k] += value[k]
+    gain[:] = value
     return True
 
 
-@kernel
-def add_links(
-    tables: Tables, known: Expansions, m: float, p: int, l: int, n_plus: float, out: Floats
-) -> bool:
-    """Add the gain over ``away`` of links to cluster ``l``, all cells with which are seen.
+@inlined
+def is_worth_it(known: Expansions, p: int, links: int, l: int, step: float) -> bool:
+    """Say whether an expansion is there, is cheap, or has been asked for often enough."""
+    if step == 0.0 or known.known[p, links, l] == SLOPES:
+        return True
+    known.asked[p, links, l] += 1
+    return known.asked[p, links, l] > PATIENCE
 
-    From an expansion if they are nearly a whole number; says whether that number is 0.
+
+@inlined
+def link_gain(
+    tables: Tables, known: Expansions, m: float, p: int, l: int, n_plus: float, gain: Floats
+) -> None:
+    """Write the gain over ``away`` of links to cluster ``l``, all cells with which are seen.
+
+    From an expansion if they are nearly a whole number.
     """
     links = int(n_plus + 0.5) if n_plus < MOST_LINKS + 0.5 else MOST_LINKS
     step, few = n_plus - links, tables.least[1, p, l] + m - n_plus
-    if abs(step) > RADIUS * min(tables.least[0, p, l] + links, few):
-        if few > FAR:
-            add_link_gains_far(tables.counts[0, p, l], tables.counts[1, p, l], m, n_plus, out)
-        else:
-            rest = max(m, n_plus)
-            add_link_gains(tables.counts[0, p, l], tables.counts[1, p, l], rest, n_plus, out)
-        return False
+    far = abs(step) > RADIUS * min(tables.least[0, p, l] + links, few)
+    if far or not is_worth_it(known, p, links, l, step):
+        link_gains(tables.counts[0, p, l], tables.counts[1, p, l], max(m, n_plus), n_plus, gain)
+        return
     wanted = VALUE if step == 0.0 else SLOPES
     if known.known[p, links, l] < wanted:
         expand(tables, known, m, p, links, l, wanted)
-    c = known.coefficient
+    value = known.coefficient[p, links, 0, l]
     if step == 0.0:
-        for k in range(out.size):
-            out[k] += c[p, links, 0, l, k]
-    else:
-        for k in range(out.size):
-            slope = c[p, links, 2, l, k] + step * c[p, links, 3, l, k]
-            out[k] += c[p, links, 0, l, k] + step * (c[p, links, 1, l, k] + step * slope)
-    return links == 0
+        gain[:] = value
+        return
+    first, second = known.coefficient[p, links, 1, l], known.coefficient[p, links, 2, l]
+    third = known.coefficient[p, links, 3, l]
+    for k in range(gain.size):
+        gain[k] = value[k] + step * (first[k] + step * (second[k] + step * third[k]))
 
 
 @kernel
@@ -147,59 +96,45 @@ def add_known(
 ) -> tuple[int, int]:
     """Add the gains over ``away`` that tables have or that cost little; set clusters aside.
 
-    Returns how many are aside because their gain is not yet added, and, listed after them, how
+    Returns how many are aside because their gain is not yet known, and, listed after them, how
     many because they have links or unseen cells.
     """
     P, L = brought.n.shape
-    aside, linked = 0, 0
+    unknown, linked = 0, 0
     for p in range(P):
         for l in range(L):
             n_plus, hidden = brought.n[p, l], brought.hidden[p, l]
             if n_plus == 0.0 and hidden == 0.0:
                 continue
-            diagonal = out[l] if kind == DIRECTED else 0.0
-            added, unlinked = hidden == 0.0, False
-            if added:
-                unlinked = add_links(tables, known, m_other[l], p, l, n_plus, out)
+            gain, is_known = brought.gain[p, l], hidden == 0.0
+            if is_known:
+                link_gain(tables, known, m_other[l], p, l, n_plus, gain)
             elif kind == BIPARTITE or brought.q[l] == 0.0:
-                added = add_hidden(tables, known, m_other[l], p, l, brought, out)
-            if kind == DIRECTED:
-                out[l] = diagonal
-            if not added:
-                brought.aside[0, aside], brought.aside[1, aside] = p, l
-                aside += 1
-            elif not unlinked:
+                is_known = hidden_gain(tables, known, m_other[l], p, l, brought, gain)
+            if not is_known:
+                brought.aside[0, unknown], brought.aside[1, unknown] = p, l
+                unknown += 1
+                continue
+            add_gain(kind, l, gain, out)
+            if n_plus > UNLINKED or hidden > 0.0:
                 linked += 1
                 brought.aside[0, P * L - linked], brought.aside[1, P * L - linked] = p, l
     for t in range(linked):
-        brought.aside[:, aside + t] = brought.aside[:, P * L - linked + t]
-    return aside, linked
+        brought.aside[:, unknown + t] = brought.aside[:, P * L - linked + t]
+    return unknown, linked
 
 
 @inlined
-def pend(
-    kind: int, tables: Tables, k: int, share: float, p: int, l: int, brought: Brought, at: int
-) -> None:
-    """Note the arguments of the gain of block (k, l), seen from place ``p``.
-
-    The object's ``share`` of cluster ``k`` is left out of the counts, and in one domain what it
-    brings to the block as a member of cluster ``l``.
-    """
-    n_plus, N_plus = brought.n[p, l], brought.N[p, l]
-    n, N = share * n_plus, share * N_plus
-    if kind != BIPARTITE and k != l:
-        back = brought.n.shape[0] - 1 - p
-        n += brought.q[l] * brought.n[back, k]
-        N += brought.q[l] * brought.N[back, k]
-    pending = brought.pending
-    pending.n_rest[at] = max(tables.counts[0, p, l, k] - n, SMALLEST)
-    pending.N_rest[at] = max(tables.counts[1, p, l, k] - N, SMALLEST)
-    pending.n_plus[at] = n_plus
-    pending.N_plus[at] = N_plus
+def add_gain(kind: int, l: int, gain: Floats, out: Floats) -> None:
+    """Add the gain of one cluster of the others; the diagonal of a directed relation has none."""
+    if kind == DIRECTED:
+        gain[l] = 0.0
+    for k in range(out.size):
+        out[k] += gain[k]
 
 
 @kernel
-def pend_touched(kind: int, tables: Tables, count: int, brought: Brought) -> int:
+def pend_unknown(kind: int, tables: Tables, count: int, brought: Brought) -> int:
     """Note the gains of the first ``count`` clusters aside for all clusters of the object."""
     at, K = 0, brought.q.size
     for t in range(count):
@@ -210,107 +145,31 @@ def pend_touched(kind: int, tables: Tables, count: int, brought: Brought) -> int
     return at
 
 
-@inlined
-def share_of(k: int, brought: Brought) -> float:
-    """Return the membership in cluster ``k`` relative to the cluster, if it is a small one."""
-    return brought.q[k] / min(brought.m_rest[k], 1.0) if brought.m_rest[k] > 0.0 else 1.0
-
-
 @kernel
-def pend_members(kind: int, tables: Tables, aside: int, brought: Brought, at: int) -> int:
-    """Note the gains of the clusters that the object is a member of.
-
-    Of a small membership only blocks aside, with the object left out and with it in.
-    """
-    everywhere = brought.everywhere.shape[1]
-    for k in range(brought.q.size):
-        share, relative = brought.q[k], share_of(k, brought)
-        if aside >= 0 and relative <= NEGLIGIBLE:
-            continue
-        if aside >= 0 and relative <= SMALL:
-            for t in range(aside):
-                p, l = brought.aside[0, t], brought.aside[1, t]
-                pend(kind, tables, k, share, p, l, brought, at)
-                pend(kind, tables, k, 0.0, p, l, brought, at + 1)
-                at += 2
-        elif share > 0.0:  # all memberships where nothing is aside
-            for t in range(everywhere):
-                p, l = brought.everywhere[0, t], brought.everywhere[1, t]
-                pend(kind, tables, k, share, p, l, brought, at)
-                at += 1
-    return at
-
-
-@kernel
-def add_touched(kind: int, tables: Tables, count: int, brought: Brought, out: Floats) -> int:
-    """Add the gains over ``away`` noted by :func:`pend_touched`."""
-    at, K = 0, out.size
+def add_unknown(kind: int, tables: Tables, count: int, brought: Brought, out: Floats) -> int:
+    """Add the gains over ``away`` noted by :func:`pend_unknown`."""
+    at, K = 0, brought.q.size
     for t in range(count):
         p, l = brought.aside[0, t], brought.aside[1, t]
-        diagonal = out[l] if kind == DIRECTED else 0.0
         for k in range(K):
-            out[k] += brought.pending.gain[at + k] - tables.away[p, l, k]
-        if kind == DIRECTED:
-            out[l] = diagonal
+            brought.gain[p, l, k] = brought.pending.gain[at + k] - tables.away[p, l, k]
+        add_gain(kind, l, brought.gain[p, l], out)
         at += K
     return at
 
 
 @kernel
-def add_members(
-    kind: int, tables: Tables, aside: int, brought: Brought, prior: Floats, at: int, out: Floats
-) -> None:
-    """Leave the object out of the clusters it is a member of: gains noted by ``pend_members``.
-
-    Block (k, k) of a directed relation is left to :func:`add_diagonal`.
-    """
-    everywhere, gain = brought.everywhere.shape[1], brought.pending.gain
-    for k in range(brought.q.size):
-        share, relative = brought.q[k], share_of(k, brought)
-        if aside >= 0 and relative <= NEGLIGIBLE:
-            continue
-        if aside >= 0 and relative <= SMALL:
-            slope = tables.total_slope[k]
-            for t in range(aside):
-                p, l = brought.aside[0, t], brought.aside[1, t]
-                slope -= tables.slope[p, l, k]
-                if kind != DIRECTED or k != l:
-                    out[k] += gain[at] - gain[at + 1]
-                at += 2
-            out[k] -= share * slope
-        elif share > 0.0:
-            total = prior[k]
-            for t in range(everywhere):
-                if kind != DIRECTED or k != brought.everywhere[1, t]:
-                    total += gain[at + t]
-            out[k] = total
-            at += everywhere
-
-
-@kernel
-def settle(pending: Pending, count: int) -> None:
-    """Compute the first ``count`` gains that are pending."""
-    log_beta_gains(
-        pending.n_rest[:count],
-        pending.N_rest[:count],
-        pending.n_plus[:count],
-        pending.N_plus[:count],
-        pending.gain[:count],
-    )
-
-
-@kernel
 def add_diagonal(tables: Tables, own: tuple[float, float], brought: Brought, out: Floats) -> None:
     """Add the gain of block (k, k) of a directed relation: the cells of both places and its own."""
-    n_rest, N_rest, n_plus, N_plus, gain = brought.pending
-    for k in range(out.size):
-        n_plus[k] = brought.n[0, k] + brought.n[1, k] + own[0]
-        N_plus[k] = brought.N[0, k] + brought.N[1, k] + own[1]
-        share = brought.q[k]
-        n_rest[k] = max(tables.counts[0, 0, k, k] - share * n_plus[k], SMALLEST)
-        N_rest[k] = max(tables.counts[1, 0, k, k] - share * N_plus[k], SMALLEST)
-    settle(brought.pending, out.size)
-    out += gain[: out.size]
+    K = brought.q.size
+    for k in range(K):
+        n_plus = brought.n[0, k] + brought.n[1, k] + own[0]
+        N_plus = brought.N[0, k] + brought.N[1, k] + own[1]
+        n_rest = max(tables.counts[0, 0, k, k] - brought.q[k] * n_plus, SMALLEST)
+        N_rest = max(tables.counts[1, 0, k, k] - brought.q[k] * N_plus, SMALLEST)
+        note(brought.pending, k, n_rest, N_rest, n_rest + N_rest, n_plus, N_plus)
+    settle(brought.pending, K)
+    out[:K] += brought.pending.gain[:K]
 
 
 @kernel
@@ -321,24 +180,22 @@ def add_likelihood(
     m_other: Floats,
     own: tuple[float, float],
     brought: Brought,
-    out: Floats,
 ) -> None:
-    """Add log p(cells of the object | z_i = k, all other cells) to ``out`` (MODEL 5).
+    """Add log p(cells of the object | z_i = k, all other cells) to its log weights (MODEL 5).
 
     For clusters that the object is no member of, the sum of ``away`` is put right where it has
     links or unseen cells; from the others it is left out.
     """
-    prior, touched, aside = out.copy(), 0, -1
-    if brought.q.min() == 0.0:
-        out += tables.total
-        touched, linked = add_known(kind, tables, m_other, known, brought, out)
-        aside = touched + linked
-    if 2 * aside > brought.everywhere.shape[1]:  # the first order would save nothing
-        aside = -1
-    at = pend_touched(kind, tables, touched, brought)
-    at = pend_members(kind, tables, aside, brought, at)
+    out = brought.log_weight
+    prior = out.copy()
+    out += tables.total
+    unknown, linked = add_known(kind, tables, m_other, known, brought, out)
+    at = pend_unknown(kind, tables, unknown, brought)
+    aside = unknown + linked
+    at, series, exact = pend_members(kind, tables, m_other, aside, brought, at)
     settle(brought.pending, at)
-    at = add_touched(kind, tables, touched, brought, out)
-    add_members(kind, tables, aside, brought, prior, at, out)
+    at = add_unknown(kind, tables, unknown, brought, out)
+    at = add_series(kind, tables, aside, series, brought, at, out)
+    add_exact(kind, exact, brought, prior, at, out)
     if kind == DIRECTED:
         add_diagonal(tables, own, brought, out)

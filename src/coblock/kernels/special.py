@@ -17,7 +17,6 @@ BITS_OF_TWO_TO_52 = (EXPONENT_OF_1 + 52) << 52
 ROUNDER = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to a whole number
 BITS_OF_ROUNDER = 0x4338000000000000
 VANISHES = -708.0  # exp of anything smaller is 0
-FAR = 16.0  # from here on log_rising_far will do
 SHIFT = 8.0  # the Stirling series is exact to 1e-15 from here on
 MORE_SHIFT = 10.0  # the same for the series of its derivatives
 
@@ -65,9 +64,8 @@ def exp(x: float) -> float:
 
 
 @inlined
-def stirling_rest(x: float) -> float:
-    """Return lnGamma(x) - (x - 1/2) ln x + x - ln(2 pi)/2 for x >= 8."""
-    r = 1.0 / x
+def stirling_rest(r: float) -> float:
+    """Return lnGamma(x) - (x - 1/2) ln x + x - ln(2 pi)/2 for x = 1/r >= 8."""
     z = r * r
     series = 1 / 1680 - z * (1 / 1188 - z * (691 / 360360 - z / 156))
     return r * (1 / 12 - z * (1 / 360 - z * (1 / 1260 - z * series)))
@@ -84,31 +82,59 @@ def log_gamma(x: float) -> float:
     """Return lnGamma(x) for x > 0."""
     y = x + SHIFT
     smooth = (y - 0.5) * log(y) - y + 0.9189385332046727418
-    return smooth + stirling_rest(y) - log(first_factors(x))
+    return smooth + stirling_rest(1.0 / y) - log(first_factors(x))
+
+
+@inlined
+def rising_parts(x: float, d: float) -> tuple[float, float, float, float, float]:
+    """Return A, y, 1/y, B and C of lnGamma(x + d) - lnGamma(x) = A + d (ln y - 1) - ln(B / C).
+
+    y is x + 8, where Stirling's series is exact; what the shift leaves are B and C. One division
+    serves y and y + d, in the logarithm of 1 + d / y as well.
+    """
+    low = x + SHIFT
+    high = low + d
+    both = 1.0 / (low * high)
+    one, other = high * both, low * both  # over low and over high
+    growth = d * one
+    rounded = 1.0 + growth
+    log_growth = log(rounded) + (growth - (rounded - 1.0)) * (low * other)
+    smooth = (high - 0.5) * log_growth + (stirling_rest(other) - stirling_rest(one))
+    return smooth, low, one, first_factors(x + d), first_factors(x)
 
 
 @inlined
 def log_rising(x: float, d: float) -> float:
     """Return lnGamma(x + d) - lnGamma(x), the log rising factorial, for x > 0 and d >= 0."""
-    low = x + SHIFT
-    high = low + d
-    smooth = (high - 0.5) * log1p(d / low) + d * (log(low) - 1.0)
-    steps = log(first_factors(x + d) / first_factors(x))
-    return smooth + (stirling_rest(high) - stirling_rest(low)) - steps
+    smooth, low, _, high_x, low_x = rising_parts(x, d)
+    return smooth + d * (log(low) - 1.0) - log(high_x / low_x)
 
 
 @inlined
-def log_rising_far(x: float, d: float) -> float:
-    """Return the same for x >= 16, where no factor need be taken out: about half the price."""
-    smooth = (x + d - 0.5) * log1p(d / x) + d * (log(x) - 1.0)
-    return smooth + (stirling_rest(x + d) - stirling_rest(x))
+def log_rising_difference(x: float, y: float, d: float) -> float:
+    """Return log_rising(x, d) - log_rising(y, d), for less than the two cost."""
+    smooth_x, shifted_x, _, high_x, low_x = rising_parts(x, d)
+    smooth_y, _, over_y, high_y, low_y = rising_parts(y, d)
+    factors = high_x * low_y / (low_x * high_y)
+    return smooth_x - smooth_y + d * log(shifted_x * over_y) - log(factors)
+
+
+@inlined
+def log_rising_balance(x: float, dx: float, y: float, dy: float, z: float) -> float:
+    """Return log_rising(x, dx) + log_rising(y, dy) - log_rising(z, dx + dy)."""
+    smooth_x, shifted_x, _, high_x, low_x = rising_parts(x, dx)
+    smooth_y, shifted_y, _, high_y, low_y = rising_parts(y, dy)
+    smooth_z, _, over_z, high_z, low_z = rising_parts(z, dx + dy)
+    smooth = smooth_x + smooth_y - smooth_z
+    logs = dx * log(shifted_x * over_z) + dy * log(shifted_y * over_z)
+    factors = (high_x / low_x) * (high_y * low_z / (low_y * high_z))
+    return smooth + logs - log(factors)
 
 
 @inlined
 def log_beta_gain(n_rest: float, N_rest: float, n_plus: float, N_plus: float) -> float:
     """Return lnB(n_rest + n_plus, N_rest + N_plus) - lnB(n_rest, N_rest)."""
-    gain = log_rising(n_rest, n_plus) + log_rising(N_rest, N_plus)
-    return gain - log_rising(n_rest + N_rest, n_plus + N_plus)
+    return log_rising_balance(n_rest, n_plus, N_rest, N_plus, n_rest + N_rest)
 
 
 @inlined
@@ -160,38 +186,49 @@ def log_beta_gains(
 
 
 @kernel
-def add_link_gains(n: Floats, N: Floats, m: float, links: float, out: Floats) -> None:
-    """Add, for many blocks, the gain of ``links`` links among ``m`` cells over that of no link.
+def log_rising_balances(
+    x: Floats, dx: Floats, y: Floats, dy: Floats, z: Floats, out: Floats
+) -> None:
+    """Write :func:`log_rising_balance` of many arguments."""
+    for t in range(out.size):
+        out[t] = log_rising_balance(x[t], dx[t], y[t], dy[t], z[t])
+
+
+@kernel
+def link_gains(n: Floats, N: Floats, m: float, links: float, out: Floats) -> None:
+    """Write, for many blocks, the gain of ``links`` links among ``m`` cells over that of no link.
 
     lnB(n + links, N + m - links) - lnB(n, N + m): the sum of both counts drops out.
     """
     for t in range(out.size):
-        out[t] += log_rising(n[t], links) - log_rising(N[t] + m - links, links)
+        out[t] = log_rising_difference(n[t], N[t] + m - links, links)
 
 
 @kernel
-def add_link_gains_far(n: Floats, N: Floats, m: float, links: float, out: Floats) -> None:
-    """Add the same where N + m - links >= 16."""
+def non_link_gains(n: Floats, N: Floats, m: float, out: Floats) -> None:
+    """Write, for many blocks, the gain of ``m`` non-links: lnB(n, N + m) - lnB(n, N)."""
     for t in range(out.size):
-        out[t] += log_rising(n[t], links) - log_rising_far(N[t] + m - links, links)
+        out[t] = log_rising_difference(N[t], n[t] + N[t], m)
 
 
 @kernel
-def digammas(x: Floats, out: Floats) -> None:
-    """Write :func:`digamma` of many arguments."""
+def whole_link_gains(n: Floats, N: Floats, links: int, out: Floats) -> None:
+    """Write the gain of few ``links``, a whole number, in place of as many of N + ``links``.
+
+    The two rising factorials of lnB(n + links, N) - lnB(n, N + links) are products.
+    """
+    out[:] = 1.0
+    for step in range(links):
+        for t in range(out.size):
+            out[t] *= (n[t] + step) / (N[t] + step)
     for t in range(out.size):
-        out[t] = digamma(x[t])
+        out[t] = log(out[t])
 
 
 @kernel
-def trigammas(x: Floats, out: Floats) -> None:
-    """Write :func:`trigamma` of many arguments."""
-    for t in range(out.size):
-        out[t] = trigamma(x[t])
-
-
-@kernel
-def tetragammas(x: Floats, out: Floats) -> None:
-    """Write :func:`tetragamma` of many arguments."""
-    for t in range(out.size):
-        out[t] = tetragamma(x[t])
+def link_gain_slopes(n: Floats, N: Floats, first: Floats, second: Floats, third: Floats) -> None:
+    """Write Taylor coefficients of lnGamma(n + d) + lnGamma(N - d) in ``d``."""
+    for t in range(first.size):
+        first[t] = digamma(n[t]) - digamma(N[t])
+        second[t] = (trigamma(n[t]) + trigamma(N[t])) / 2.0
+        third[t] = (tetragamma(n[t]) - tetragamma(N[t])) / 6.0

@@ -5,22 +5,32 @@ from typing import NamedTuple
 import numpy as np
 
 from coblock.kernels import DIRECTED, Blocks, Floats, kernel
-from coblock.kernels.special import digammas, log_beta_gains, tetragammas, trigammas
+from coblock.kernels.special import link_gain_slopes, non_link_gains, whole_link_gains
 
+SMALLEST = 1e-8  # no prior count is smaller, so that rounding leaves no count below it
+LANES = 8  # numbers in the widest registers
 MOST_LINKS = 4  # whole numbers of links around which gains are expanded
 MOST_HIDDEN = 12  # whole numbers of unseen cells for which gains are kept
 VALUE, SLOPES = 1, 2  # what is known of an expansion
+PATIENCE = 1  # gains that cost as much as slopes do
+CLOSE = 1e-8  # to the truth is what ``away`` is said to be without the object's share
+FURTHEST = 0.1  # share of the non-links of a block that may be left out that way
 
 
 class Tables(NamedTuple):
-    """What a batch shares, for each place of the objects."""
+    """What a batch shares, for each place of the objects.
+
+    The clusters k of the objects themselves are filled up to a multiple of ``LANES``, so that no
+    loop over them ends with single numbers: K stands for that multiple.
+    """
 
     counts: Floats  # (2, P, L, K)  a + n and b + N, clusters of the others first
     least: Floats  # (2, P, L)  smallest counts of the clusters of the others
     away: Floats  # (P, L, K)  gain without a link and with every cell seen
     total: Floats  # (K,)  sums of ``away``, the diagonal of a directed relation left out
-    slope: Floats  # (P, L, K)  how fast ``away`` falls with the share of the object in the counts
-    total_slope: Floats  # (K,)
+    fall: Floats  # (degree, K)  change of ``total`` with the object's share of the cluster left
+    # out of the counts, a polynomial in the share over ``reach``
+    reach: Floats  # (K,)  largest share for which the polynomials hold
 
 
 class Expansions(NamedTuple):
@@ -29,62 +39,96 @@ class Expansions(NamedTuple):
     coefficient: Floats  # (P, MOST_LINKS + 1, 4, L, K)  value and Taylor coefficients; for decided
     # neighbours most of it is never touched, and so takes no memory
     known: np.ndarray  # (P, MOST_LINKS + 1, L)  nothing, VALUE or SLOPES
+    asked: np.ndarray  # (P, MOST_LINKS + 1, L)  how often there were no slopes
     hidden: Floats  # (P, most, MOST_LINKS + 1, L, K)  gains with so many unseen cells, from 1 on
     hidden_known: np.ndarray  # (P, most, MOST_LINKS + 1, L)
 
 
 @kernel
 def shared_tables(
-    kind: int, blocks: Blocks, m_other: Floats, places: int, slopes: bool = True
+    kind: int, blocks: Blocks, m_other: Floats, places: int, decided: bool = False
 ) -> Tables:
     """Return what all objects of a domain share while the counts stand still.
 
-    Where all of them are decided nobody is left out to first order, which is what slopes are for.
+    Where all of them are ``decided`` their share is 0 or 1: a straight line is exact.
     """
     K, L = blocks.n.shape
-    counts, least = np.empty((2, places, L, K)), np.empty((2, places, L))
-    away, slope = np.empty((places, L, K)), np.empty((places, L, K))
-    total, total_slope = np.zeros(K), np.zeros(K)
+    width = filled_up(K)
+    counts, least = np.ones((2, places, L, width)), np.empty((2, places, L))
+    away, total = np.empty((places, L, width)), np.zeros(width)
     for p in range(places):
         for l in range(L):
             for k in range(K):
                 row, column = (k, l) if p == 0 else (l, k)
                 counts[0, p, l, k] = blocks.a[row, column] + blocks.n[row, column]
                 counts[1, p, l, k] = blocks.b[row, column] + blocks.N[row, column]
-            least[0, p, l], least[1, p, l] = counts[0, p, l].min(), counts[1, p, l].min()
-            write_away(counts[0, p, l], counts[1, p, l], m_other[l], away[p, l])
-            if slopes:
-                write_slope(counts[0, p, l], counts[1, p, l], m_other[l], slope[p, l])
-            else:
-                slope[p, l] = 0.0
+            least[0, p, l], least[1, p, l] = counts[0, p, l, :K].min(), counts[1, p, l, :K].min()
+            non_link_gains(counts[0, p, l], counts[1, p, l], m_other[l], away[p, l])
             if kind == DIRECTED:
-                away[p, l, l], slope[p, l, l] = 0.0, 0.0
+                away[p, l, l] = 0.0
             total += away[p, l]
-            total_slope += slope[p, l]
-    return Tables(counts, least, away, total, slope, total_slope)
+    if decided:
+        reach = np.ones(width)
+        fall = left_out(kind, counts, m_other, reach, total).reshape((1, width))
+    else:
+        reach = reach_of(counts, m_other)
+        fall = cubic(kind, counts, m_other, reach, total)
+    return Tables(counts, least, away, total, fall, reach)
 
 
 @kernel
-def write_away(n: Floats, N: Floats, m: float, away: Floats) -> None:
-    """Write the gains of ``m`` observed non-links for blocks with these counts."""
-    log_beta_gains(n, N, np.zeros(n.size), np.full(n.size, m), away)
+def filled_up(count: int) -> int:
+    """Return the smallest multiple of ``LANES`` that is not less."""
+    return -(-count // LANES) * LANES
 
 
 @kernel
-def write_slope(n: Floats, N: Floats, m: float, slope: Floats) -> None:
-    """Write how fast those gains fall with the share of the object in the counts."""
-    at, psi = N + m, np.empty(n.size)
-    digammas(at, slope)
-    at[:] = N
-    digammas(at, psi)
-    slope -= psi
-    at += n
-    digammas(at, psi)
-    slope += psi
-    at += m
-    digammas(at, psi)
-    slope -= psi
-    slope *= m
+def reach_of(counts: Floats, m_other: Floats) -> Floats:
+    """Return up to which share of a cluster the cubic through four shares is close to the truth.
+
+    The fourth derivative of a block's gain in the share is less than 24 n x**4 min(x, 1/4), where
+    x is the size of the other cluster over N; the error of the cubic is 1/24 of that times
+    (reach / 3)**4.
+    """
+    K = counts.shape[3]
+    bound, largest, reach = np.zeros(K), np.zeros(K), np.empty(K)
+    for p in range(counts.shape[1]):
+        for l in range(m_other.size):
+            for k in range(K):
+                x = m_other[l] / counts[1, p, l, k]
+                bound[k] += counts[0, p, l, k] * (x * x) * (x * x) * min(x, 0.25)
+                largest[k] = max(largest[k], x)
+    for k in range(K):
+        close = 3.0 * (CLOSE / max(bound[k], CLOSE / 81.0)) ** 0.25
+        reach[k] = min(1.0, close, FURTHEST / max(largest[k], FURTHEST))
+    return reach
+
+
+@kernel
+def left_out(kind: int, counts: Floats, m_other: Floats, share: Floats, total: Floats) -> Floats:
+    """Return how the sums of ``away`` change if so large shares are left out of the counts."""
+    rest, gain, change = np.empty(share.size), np.empty(share.size), -total
+    for p in range(counts.shape[1]):
+        for l in range(m_other.size):
+            for k in range(share.size):
+                rest[k] = max(counts[1, p, l, k] - share[k] * m_other[l], SMALLEST)
+            non_link_gains(counts[0, p, l], rest, m_other[l], gain)
+            if kind == DIRECTED:
+                gain[l] = 0.0
+            change += gain
+    return change
+
+
+@kernel
+def cubic(kind: int, counts: Floats, m_other: Floats, reach: Floats, total: Floats) -> Floats:
+    """Return the cubics through the changes at no share, 1/3, 2/3 and all of ``reach``."""
+    third = left_out(kind, counts, m_other, reach / 3.0, total)
+    two_thirds = left_out(kind, counts, m_other, reach * (2.0 / 3.0), total)
+    whole, fall = left_out(kind, counts, m_other, reach, total), np.empty((3, reach.size))
+    fall[0] = 9.0 * third - 4.5 * two_thirds + whole
+    fall[1] = -22.5 * third + 18.0 * two_thirds - 4.5 * whole
+    fall[2] = 13.5 * (third - two_thirds) + 4.5 * whole
+    return fall
 
 
 @kernel
@@ -96,6 +140,7 @@ def no_expansions(tables: Tables, unseen: bool) -> Expansions:
     hidden = np.empty((P, most, MOST_LINKS + 1, L, K))
     return Expansions(
         coefficient,
+        np.zeros((P, MOST_LINKS + 1, L), dtype=np.int8),
         np.zeros((P, MOST_LINKS + 1, L), dtype=np.int8),
         hidden,
         np.zeros(hidden.shape[:4], dtype=np.int8),
@@ -110,22 +155,9 @@ def expand(
 
     ``m`` is the size of cluster ``l`` of the others, all cells with which are seen.
     """
-    n, N, c = tables.counts[0, p, l], tables.counts[1, p, l], known.coefficient
-    rest, at, part = max(m - links, 0.0), n + links, np.empty(n.size)
-    value = c[p, links, 0, l]
-    log_beta_gains(n, N, np.full(n.size, float(links)), np.full(n.size, rest), value)
-    value -= tables.away[p, l]
+    n, c = tables.counts[0, p, l], known.coefficient
+    N = tables.counts[1, p, l] + (m - links)
+    whole_link_gains(n, N, links, c[p, links, 0, l])
     known.known[p, links, l] = wanted
-    if wanted == VALUE:
-        return
-    first, second, third = c[p, links, 1, l], c[p, links, 2, l], c[p, links, 3, l]
-    digammas(at, first)
-    trigammas(at, second)
-    tetragammas(at, third)
-    at[:] = N + rest
-    digammas(at, part)
-    first -= part
-    trigammas(at, part)
-    second[:] = (second + part) / 2.0
-    tetragammas(at, part)
-    third[:] = (third - part) / 6.0
+    if wanted == SLOPES:
+        link_gain_slopes(n + links, N, c[p, links, 1, l], c[p, links, 2, l], c[p, links, 3, l])
