@@ -1,7 +1,7 @@
 """How good the blocks of the default `IRM()` are; writes docs/quality.md.
 
     python benchmarks/quality.py [--runs 5] [--draws 20] [--data synth1 ...]
-                                 [--parts planted evidence known order heldout]
+                                 [--parts planted evidence known order heldout folds]
 
 Parts that are not measured stay on the page as they were. Held-out figures are means over seeds, a
 tenth of all cells unseen in training. The evidence is that of MODEL 10 with a, b and the
@@ -18,13 +18,16 @@ from time import perf_counter
 
 import numpy as np
 from data import FOLDER, SYNTHETIC, Trial, load
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from speed.__main__ import source_version
 from speed.bounded import peer
 
 from coblock import IRM
+from coblock.evaluation import HeldOut
 from coblock.partition import Partition
+from coblock.prediction import mean_log_probability
 from coblock.relation import Relation
 
 PAGE = Path(__file__).parents[1] / "docs" / "quality.md"
@@ -36,6 +39,7 @@ HELD_OUT = {  # the paper's best method at K = 20, where its relation is the sam
     "lastfm_artistxtag": -0.0158,
 }
 MORE_SEEDS = {"enron156_200110": 4}  # times: of so few cells it matters which are drawn
+FOLDS, CHAIN = 10, 600  # parts of all cells; sweeps of a long chain
 EVIDENCE = ("lastfm_userxuser", "lastfm_artistxtag")
 INTRODUCTION = """# How good the blocks are
 
@@ -155,12 +159,56 @@ def known(runs: int, names: list[str]) -> Iterator[str]:
         yield f"| {name} | {kind} | {ari:.3f} | {value:,.1f} | {K:.1f} |"
 
 
+def folds(runs: int, names: list[str]) -> Iterator[str]:
+    """Every cell held out once: what a draw of cells does, and averages over many fits."""
+    yield (
+        "| relation | drawn cells: least, mean, most | links among them and score, correlation | "
+        f"ten folds | mean of {runs} fits | mean of {runs} long Gibbs chains |"
+    )
+    yield "|" + "---|" * 6
+    for name in [name for name in MORE_SEEDS if name in names]:
+        scores, rates = [], []
+        for seed in range(runs * MORE_SEEDS[name]):
+            held = Trial.draw(name, seed).held
+            model = IRM(random_state=seed).fit(held.X, unseen=held.unseen)
+            scores.append(model.score_links(held.rows, held.columns, held.values))
+            rates.append(held.values.mean())
+        correlation = np.corrcoef(rates, scores)[0, 1]
+        alone, together, chains = np.mean(list(fold_scores(load(name), runs)), axis=0)
+        yield (
+            f"| {name} | {min(scores):.4f}, {np.mean(scores):.4f}, {max(scores):.4f} | "
+            f"{correlation:.2f} | {alone:.4f} | {together:.4f} | {chains:.4f} |"
+        )
+
+
+def fold_scores(X: sparse.csr_array, fits: int) -> Iterator[tuple[float, ...]]:
+    """Yield for each tenth of all cells the scores of one fit, of many, and of many chains."""
+    cells = np.random.default_rng(0).permutation(X.shape[0] * X.shape[1])
+    for fold in np.array_split(cells, FOLDS):
+        rows, columns = np.divmod(fold, X.shape[1])
+        unseen = sparse.csr_array((np.ones(fold.size), (rows, columns)), shape=X.shape)
+        values = np.asarray(X[rows, columns]).ravel() > 0
+        held = HeldOut(sparse.csr_array(X - X * unseen), unseen, rows, columns, values)
+        default = probabilities(held, fits)
+        chains = probabilities(held, fits, inference="gibbs", max_iter=CHAIN, max_clusters=40)
+        averages = (default[0], default.mean(axis=0), chains.mean(axis=0))
+        yield tuple(mean_log_probability(average, values) for average in averages)
+
+
+def probabilities(held: HeldOut, fits: int, **settings: object) -> np.ndarray:
+    """Return what some fits say of the cells held out."""
+    models = [IRM(random_state=seed, **settings) for seed in range(fits)]
+    fitted = [model.fit(held.X, unseen=held.unseen) for model in models]
+    return np.array([model.link_probability(held.rows, held.columns) for model in fitted])
+
+
 PARTS = {
     "planted": planted,
     "evidence": evidence,
     "known": known,
     "order": order,
     "heldout": heldout,
+    "folds": folds,
 }
 
 
@@ -180,7 +228,7 @@ def main() -> None:
     for part in chosen.parts:
         count = chosen.draws if part == "planted" else chosen.runs
         seeds = f"{'draws' if part == 'planted' else 'seeds'} 0 to {count - 1}"
-        seeds += f", {more}" if part in {"heldout", "order"} else ""
+        seeds += f", {more}" if part in {"heldout", "order", "folds"} else ""
         table = "\n".join(PARTS[part](count, chosen.data))
         sections[heading(part)] = f"Source {source}, {seeds}.\n\n{table}"
         write_page(chosen.out, sections)

@@ -18,7 +18,7 @@ from speed.memory import forget_peak, peak, resident
 from speed.relations import TRIAL, planted, relation, small
 
 SETTLED = (12, 100)  # sweeps after which one is timed
-ROUNDS = 7  # of which the median is taken
+ROUNDS = 9  # of which the median is taken
 
 
 def settled_sweep(source: str, clusters: int) -> Answer:
@@ -29,24 +29,27 @@ def settled_sweep(source: str, clusters: int) -> Answer:
     links = sparse.csr_array(X, dtype=np.float64)
     back = sparse.csr_array(links.T)
     answer: Answer = {}
-    for after, state, visits in settled(X, clusters, SETTLED):
-        due = partial(sweep_memberships, state, visits, Schedule(), everybody=False)
-        everybody = partial(sweep_memberships, state, visits, Schedule())
+    for after, run in settled(X, clusters, SETTLED):
+        state = run.state
+        sweep = partial(sweep_memberships, state, run.visits, Schedule(), step=run.step)
+        due, everybody = partial(sweep, everybody=False), sweep
 
         def products(q: list = state.q) -> None:
             links @ q[1], back @ q[0]
 
+        rounds = [(median_time(products, ROUNDS), timed(due)) for _ in range(ROUNDS)]
+        seconds = np.median(rounds, axis=0).tolist()
         answer[str(after)] = {
-            "sweep": median_time(due, ROUNDS),
+            "products": seconds[0],
+            "sweep": seconds[1],
             "everybody": median_time(everybody, 3),
-            "products": median_time(products, ROUNDS),
             "clusters": list(state.clusters),
         }
     return answer
 
 
 def settled(X: sparse.csr_array, clusters: int, after: tuple[int, ...]) -> object:
-    """Yield a state and its visits after so many sweeps of CVB0 from the spectral start."""
+    """Yield a run of CVB0 from the spectral start after so many sweeps."""
     from coblock.fitting import FitRun, Settings
     from coblock.relation import Relation
 
@@ -54,7 +57,7 @@ def settled(X: sparse.csr_array, clusters: int, after: tuple[int, ...]) -> objec
     run = FitRun(Relation.build(X), settings, np.random.default_rng(0))
     for sweep in run.sweeps():
         if sweep.sweep in after:
-            yield sweep.sweep, run.run.state, run.run.visits
+            yield sweep.sweep, run.run
         if sweep.sweep == max(after):
             return
 
@@ -77,10 +80,13 @@ def threads(source: str, clusters: int) -> Answer:
 
     from coblock.batches import Schedule, sweep_memberships
 
-    ((_, state, visits),) = settled(relation(source).X, clusters, SETTLED[:1])
+    ((_, run),) = settled(relation(source).X, clusters, SETTLED[:1])
     with ThreadPoolExecutor(2) as pool:
         pairs = [
-            [timed(partial(sweep_memberships, state, visits, schedule)) for schedule in schedules]
+            [
+                timed(partial(sweep_memberships, run.state, run.visits, schedule))
+                for schedule in schedules
+            ]
             for schedules in [(Schedule(), Schedule(None, pool))] * ROUNDS
         ]
     one, two = np.median(pairs, axis=0)
@@ -96,8 +102,8 @@ def growth() -> Answer:
     seconds, links = [], []
     for doubling in range(4):
         X = planted((rows << doubling, 4_000), (20, 20), count << doubling, 1.0).X
-        ((_, state, visits),) = settled(X, 20, SETTLED[:1])
-        sweep = partial(sweep_memberships, state, visits, Schedule())
+        ((_, run),) = settled(X, 20, SETTLED[:1])
+        sweep = partial(sweep_memberships, run.state, run.visits, Schedule())
         seconds.append(median_time(sweep, 5))
         links.append(int(X.nnz))
     exponent = float(np.polyfit(np.log(links), np.log(seconds), 1)[0])
