@@ -1,6 +1,7 @@
 """Batches: every object against the same counts, the same bits on any number of threads."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -171,6 +172,31 @@ def test_chosen_labels_are_the_most_probable_ones(case):
         )[:-1]
         best = np.sort(log_weight)[-2:]
         if best.size == 1 or best[1] - best[0] > 1e-9:
+            assert chosen[i] == log_weight.argmax()
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
+@pytest.mark.parametrize("links", [0.05, 0.5, 0.9])
+def test_labels_of_small_and_of_dense_clusters(kind, links):
+    """Nothing unseen, few links with most clusters: what one object leaves behind is shared."""
+    rng = np.random.default_rng(7)
+    case = make_case(rng, kind, (40, 60), (11, 20), links=0.02, unseen=0.0, hard=1.0)
+    labels = [np.arange(q.shape[0], dtype=np.int32) % q.shape[1] for q in case.q]
+    X = np.where(labels[0][:, None] % 3 == labels[-1][None] % 3, rng.random(case.X.shape), 1.0)
+    X = (X < links).astype(float)
+    if kind != "bipartite":
+        X = np.triu(X, 1) + np.triu(X, 1).T
+    relation = Relation.build(X, kind=kind)
+    case = replace(case, X=X, observed=np.ones_like(X), relation=relation)
+    if kind != "bipartite":
+        np.fill_diagonal(case.observed, 0.0)
+    chosen = chosen_labels(case, labels)
+    for i in range(chosen.size):
+        log_weight = reference.gibbs_log_posterior(
+            case.X, case.observed, labels, kind, 0, i, *PRIOR, [1.3] * len(labels)
+        )[:-1]
+        best = np.sort(log_weight)[-2:]
+        if best[1] - best[0] > 1e-9:
             assert chosen[i] == log_weight.argmax()
 
 

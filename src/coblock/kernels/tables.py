@@ -68,7 +68,7 @@ def shared_tables(
                 away[p, l, l] = 0.0
             total += away[p, l]
     if decided:
-        reach = np.ones(width)
+        reach = whole_reach(counts, m_other)
         fall = left_out(kind, counts, m_other, reach, total).reshape((1, width))
     else:
         reach = reach_of(counts, m_other)
@@ -101,6 +101,21 @@ def reach_of(counts: Floats, m_other: Floats) -> Floats:
     for k in range(K):
         close = 3.0 * (CLOSE / max(bound[k], CLOSE / 81.0)) ** 0.25
         reach[k] = min(1.0, close, FURTHEST / max(largest[k], FURTHEST))
+    return reach
+
+
+@kernel
+def whole_reach(counts: Floats, m_other: Floats) -> Floats:
+    """Return 1 for clusters that a whole object without links can be left out of, 0 for others.
+
+    Of a small, dense cluster it would leave less than nothing.
+    """
+    reach = np.ones(counts.shape[3])
+    for p in range(counts.shape[1]):
+        for l in range(m_other.size):
+            for k in range(reach.size):
+                if counts[1, p, l, k] - m_other[l] < SMALLEST:
+                    reach[k] = 0.0
     return reach
 
 
