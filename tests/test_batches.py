@@ -183,7 +183,7 @@ def test_labels_of_small_and_of_dense_clusters(kind, links):
     case = make_case(rng, kind, (40, 60), (11, 20), links=0.02, unseen=0.0, hard=1.0)
     labels = [np.arange(q.shape[0], dtype=np.int32) % q.shape[1] for q in case.q]
     X = np.where(labels[0][:, None] % 3 == labels[-1][None] % 3, rng.random(case.X.shape), 1.0)
-    X = (X < links).astype(float)
+    X = np.less(X, links).astype(float)
     if kind != "bipartite":
         X = np.triu(X, 1) + np.triu(X, 1).T
     relation = Relation.build(X, kind=kind)

@@ -14,10 +14,10 @@ from coblock.kernels.memberships import (
     normalise,
     stick_log_prior,
     sure_cluster,
-    total_of,
 )
 from coblock.kernels.shared import add_likelihood
 from coblock.kernels.special import log
+from coblock.kernels.strands import total_of
 from coblock.kernels.tables import Tables, no_expansions
 
 

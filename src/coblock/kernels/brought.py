@@ -64,7 +64,7 @@ def room_for(tables: Tables, clusters: int) -> Brought:
     )
 
 
-@kernel
+@inlined
 def bring(kind: int, domain: Domain, other: Domain, i: int, brought: Brought) -> None:
     """Gather what object ``i``, whose memberships are in ``brought.q``, brings at its places."""
     brought.n[:], brought.hidden[:] = 0.0, 0.0
@@ -118,7 +118,7 @@ def pend(
     note(brought.pending, at, n_rest, N_rest, n_rest + N_rest, n_plus, N_plus)
 
 
-@kernel
+@inlined
 def settle(pending: Pending, count: int) -> None:
     """Compute the first ``count`` gains that are pending, and some more to fill registers."""
     for at in range(count, filled_up(count)):

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from coblock.kernels import Floats, kernel
-from coblock.kernels.special import digamma, log_rising, trigamma
+from coblock.kernels.special import digamma, log_beta_values, trigamma
+from coblock.kernels.strands import total_of
 
 SMALLEST, LARGEST = 1e-8, 1e8  # hyperparameters stay in here; beyond, the prior is a point mass
 LONGEST_STEP = 2.0  # on the log scale
@@ -18,26 +19,31 @@ def block_log_likelihood(n: Floats, N: Floats, a: float, b: float) -> float:
 
     The part of eq:IRM_2dom_CVB_lowerbound_hyprm that depends on a and b.
     """
-    total = 0.0
+    value = np.empty(n.size)
+    log_beta_values(n, N, a, b, value)
+    return total_of(value)
+
+
+@kernel
+def sums_of_slopes(x: float, n: Floats) -> tuple[float, float]:
+    """Return how first and second derivative of lnGamma change from x to x + n, in all."""
+    first, second, start = np.empty(n.size), np.empty(n.size), (digamma(x), trigamma(x))
     for t in range(n.size):
-        total += log_rising(a, n[t]) + log_rising(b, N[t]) - log_rising(a + b, n[t] + N[t])
-    return total
+        first[t] = digamma(x + n[t]) - start[0]
+        second[t] = trigamma(x + n[t]) - start[1]
+    return total_of(first), total_of(second)
 
 
 @kernel
 def block_derivatives(n: Floats, N: Floats, a: float, b: float) -> Floats:
     """Return the gradient (2) and Hessian (aa, ab, bb) of the above in (ln a, ln b)."""
-    g_a, g_b, h_a, h_b, h_c = 0.0, 0.0, 0.0, 0.0, 0.0
-    for t in range(n.size):
-        both = digamma(a + b + n[t] + N[t]) - digamma(a + b)
-        g_a += digamma(a + n[t]) - digamma(a) - both
-        g_b += digamma(b + N[t]) - digamma(b) - both
-        h_a += trigamma(a + n[t]) - trigamma(a)
-        h_b += trigamma(b + N[t]) - trigamma(b)
-        h_c -= trigamma(a + b + n[t] + N[t]) - trigamma(a + b)
-    h_aa = a * a * (h_a + h_c) + a * g_a
-    h_bb = b * b * (h_b + h_c) + b * g_b
-    return np.array([a * g_a, b * g_b, h_aa, a * b * h_c, h_bb])
+    slope_a, bend_a = sums_of_slopes(a, n)
+    slope_b, bend_b = sums_of_slopes(b, N)
+    slope_both, bend_both = sums_of_slopes(a + b, n + N)
+    g_a, g_b = slope_a - slope_both, slope_b - slope_both
+    h_aa = a * a * (bend_a - bend_both) + a * g_a
+    h_bb = b * b * (bend_b - bend_both) + b * g_b
+    return np.array([a * g_a, b * g_b, h_aa, -a * b * bend_both, h_bb])
 
 
 @kernel

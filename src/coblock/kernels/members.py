@@ -4,7 +4,7 @@ Exactly, or by what all objects of a batch have in common: the gain of a cluster
 a polynomial in the object's share, and only blocks it has links or unseen cells in are its own.
 """
 
-from coblock.kernels import DIRECTED, Floats, inlined, kernel
+from coblock.kernels import DIRECTED, Floats, inlined
 from coblock.kernels.brought import Brought, note, pend
 from coblock.kernels.tables import SMALLEST, Tables
 
@@ -60,7 +60,7 @@ def pend_over_away(
     return at
 
 
-@kernel
+@inlined
 def pend_members(
     kind: int, tables: Tables, m_other: Floats, aside: int, brought: Brought, at: int
 ) -> tuple[int, int, int]:
@@ -81,7 +81,7 @@ def pend_members(
     return at, series, exact
 
 
-@kernel
+@inlined
 def add_series(
     kind: int, tables: Tables, aside: int, count: int, brought: Brought, at: int, out: Floats
 ) -> int:
@@ -108,7 +108,7 @@ def add_series(
     return at
 
 
-@kernel
+@inlined
 def add_exact(kind: int, count: int, brought: Brought, prior: Floats, at: int, out: Floats) -> None:
     """Leave the object out of the last ``count`` clusters listed, whose gains are all noted."""
     everywhere = brought.everywhere.shape[1]

@@ -6,7 +6,9 @@ import numpy as np
 
 from coblock.kernels import BIPARTITE, DIRECTED, UNDIRECTED, Blocks, Domain, Floats, Indices, kernel
 from coblock.kernels.gibbs import count_place
-from coblock.kernels.special import log_beta_gain, log_beta_gains
+from coblock.kernels.special import log_beta_gain, log_beta_values
+from coblock.kernels.strands import total_of
+from coblock.kernels.tables import filled_up
 
 
 @kernel
@@ -19,12 +21,6 @@ def block_value(a: float, b: float, n: float, N: float) -> float:
 def size_value(m: float, alpha: float) -> float:
     """Return what a cluster of ``m`` members adds to log CRP(z | alpha), constants aside."""
     return math.log(alpha) + math.lgamma(m)
-
-
-@kernel
-def block_values(n: Floats, N: Floats, a: float, b: float, out: Floats) -> None:
-    """Write the value of many blocks."""
-    log_beta_gains(np.full(out.size, a), np.full(out.size, b), n, N, out)
 
 
 @kernel
@@ -41,40 +37,55 @@ def inner_value(kind: int, blocks: Blocks, k: int, g: int) -> float:
 
 
 @kernel
-def merge_gain(
-    kind: int, blocks: Blocks, value: Floats, m: Floats, alpha: float, k: int, g: int
-) -> float:
-    """Return the change of the log evidence if clusters k and g become one.
+def joined_values(blocks: Blocks, k: int, g: int, out: Floats) -> None:
+    """Write the values of the blocks that clusters k and g would have as one."""
+    n, N, a, b = blocks.n, blocks.N, blocks.a[0, 0], blocks.b[0, 0]
+    for l in range(out.size):
+        out[l] = log_beta_gain(a, b, n[k, l] + n[g, l], N[k, l] + N[g, l])
+
+
+@kernel
+def merge_gain(kind: int, blocks: Blocks, value: Floats, k: int, g: int, joint: Floats) -> float:
+    """Return the change of the blocks' log evidence if clusters k and g become one.
 
     Only rows k and g of the tables matter (and, in one domain, their columns). ``value`` holds
-    the values of the blocks as they are; the hyperparameters stay.
+    the values of the blocks as they are, ``joint`` is room; the hyperparameters stay.
     """
-    n, N, a, b = blocks.n, blocks.N, blocks.a[0, 0], blocks.b[0, 0]
-    gain = size_value(m[k] + m[g], alpha) - size_value(m[k], alpha) - size_value(m[g], alpha)
-    joint = np.empty(n.shape[1])
-    block_values(n[k] + n[g], N[k] + N[g], a, b, joint)
-    joint -= value[k] + value[g]
+    gain = 0.0
+    joined_values(blocks, k, g, joint)
+    for l in range(joint.size):
+        joint[l] -= value[k, l] + value[g, l]
     if kind == DIRECTED:
-        received = np.empty(n.shape[1])
-        block_values(n[:, k] + n[:, g], N[:, k] + N[:, g], a, b, received)
-        joint += received - value[:, k] - value[:, g]
+        K, received = value.shape[0], np.empty(value.shape[0])
+        n, N = blocks.n[:, k] + blocks.n[:, g], blocks.N[:, k] + blocks.N[:, g]
+        log_beta_values(n, N, blocks.a[0, 0], blocks.b[0, 0], received)
+        joint[:K] += received - value[:, k] - value[:, g]
     if kind != BIPARTITE:
         joint[k], joint[g] = 0.0, 0.0
-        gain += inner_value(kind, blocks, k, g)
-    return gain + joint.sum()
+        gain = inner_value(kind, blocks, k, g)
+    return gain + total_of(joint)
 
 
 @kernel
 def merge_gains(kind: int, blocks: Blocks, m: Floats, alpha: float) -> Floats:
     """Return the gains of all pairs k < g of clusters in use; minus infinity elsewhere."""
-    value = np.empty(blocks.n.shape)
-    for k in range(m.size):
-        block_values(blocks.n[k], blocks.N[k], blocks.a[0, 0], blocks.b[0, 0], value[k])
-    out = np.full((m.size, m.size), -np.inf)
-    for k in range(m.size):
-        for g in range(k + 1, m.size):
+    K, L = blocks.n.shape
+    n, N, value = (
+        np.zeros((K, filled_up(L))),
+        np.zeros((K, filled_up(L))),
+        np.zeros((K, filled_up(L))),
+    )
+    n[:, :L], N[:, :L] = blocks.n, blocks.N
+    filled, size, joint = Blocks(n, N, blocks.a, blocks.b), np.zeros(K), np.empty(filled_up(L))
+    for k in range(K):
+        log_beta_values(n[k], N[k], blocks.a[0, 0], blocks.b[0, 0], value[k])
+        size[k] = size_value(m[k], alpha) if m[k] > 0.0 else 0.0
+    out = np.full((K, K), -np.inf)
+    for k in range(K):
+        for g in range(k + 1, K):
             if m[k] > 0.0 and m[g] > 0.0:
-                out[k, g] = merge_gain(kind, blocks, value, m, alpha, k, g)
+                sizes = size_value(m[k] + m[g], alpha) - size[k] - size[g]
+                out[k, g] = sizes + merge_gain(kind, filled, value, k, g, joint)
     return out
 
 
@@ -88,10 +99,10 @@ def parting_gain(n: Floats, N: Floats, m: Floats, a: float, b: float) -> float:
         return -np.inf
     sizes = math.lgamma(m[0]) + math.lgamma(m[1]) - math.lgamma(m[0] + m[1])
     value, gain = np.empty(n.shape[1]), np.empty(n.shape[1])
-    block_values(n[0], N[0], a, b, gain)
-    block_values(n[1], N[1], a, b, value)
+    log_beta_values(n[0], N[0], a, b, gain)
+    log_beta_values(n[1], N[1], a, b, value)
     gain += value
-    block_values(n[0] + n[1], N[0] + N[1], a, b, value)
+    log_beta_values(n[0] + n[1], N[0] + N[1], a, b, value)
     return sizes + (gain - value).sum()
 
 

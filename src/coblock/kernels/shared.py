@@ -90,7 +90,7 @@ def link_gain(
         gain[k] = value[k] + step * (first[k] + step * (second[k] + step * third[k]))
 
 
-@kernel
+@inlined
 def add_known(
     kind: int, tables: Tables, m_other: Floats, known: Expansions, brought: Brought, out: Floats
 ) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def add_gain(kind: int, l: int, gain: Floats, out: Floats) -> None:
         out[k] += gain[k]
 
 
-@kernel
+@inlined
 def pend_unknown(kind: int, tables: Tables, count: int, brought: Brought) -> int:
     """Note the gains of the first ``count`` clusters aside for all clusters of the object."""
     at, K = 0, brought.q.size
@@ -145,7 +145,7 @@ def pend_unknown(kind: int, tables: Tables, count: int, brought: Brought) -> int
     return at
 
 
-@kernel
+@inlined
 def add_unknown(kind: int, tables: Tables, count: int, brought: Brought, out: Floats) -> int:
     """Add the gains over ``away`` noted by :func:`pend_unknown`."""
     at, K = 0, brought.q.size
@@ -172,7 +172,7 @@ def add_diagonal(tables: Tables, own: tuple[float, float], brought: Brought, out
     out[:K] += brought.pending.gain[:K]
 
 
-@kernel
+@inlined
 def add_likelihood(
     kind: int,
     tables: Tables,

@@ -186,6 +186,13 @@ def log_beta_gains(
 
 
 @kernel
+def log_beta_values(n: Floats, N: Floats, a: float, b: float, out: Floats) -> None:
+    """Write lnB(a + n, b + N) - lnB(a, b) of many blocks that share their prior."""
+    for t in range(out.size):
+        out[t] = log_beta_gain(a, b, n[t], N[t])
+
+
+@kernel
 def log_rising_balances(
     x: Floats, dx: Floats, y: Floats, dy: Floats, z: Floats, out: Floats
 ) -> None:
