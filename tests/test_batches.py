@@ -200,6 +200,42 @@ def test_labels_of_small_and_of_dense_clusters(kind, links):
             assert chosen[i] == log_weight.argmax()
 
 
+def test_what_an_object_is_told_does_not_depend_on_who_is_visited_before_it():
+    """Shards of a cluster cut the objects of a batch in other places than threads do."""
+    rng = np.random.default_rng(2)
+    X = (rng.random((260, 40)) < 0.3).astype(float)
+    labels = [(np.arange(size) % 2).astype(np.int32) for size in X.shape]
+    partition = Partition(Relation.build(X), labels, *PRIOR, [1.3, 1.3])
+    domain, other, blocks = partition.domain(0), partition.domain(1), partition.blocks(0)
+    tables = shared_tables(0, blocks, other.m, 1, decided=True)
+    told = []
+    for pieces in (1, 2):
+        visits, chosen = Visits.none(X.shape), np.empty(260, dtype=np.int32)
+        for part in np.array_split(np.arange(260, dtype=np.int32), pieces):
+            outcome = visits.outcome(0, np.empty((0, 0)), no_change(blocks.n.shape))
+            best = np.full(260, -1.0)
+            visited = domain._replace(order=part)
+            batch.choose_all(0, visited, other, tables, best, chosen[part], outcome)
+        told.append(visits.log_normaliser[0])
+    assert_array_equal(*told)
+
+
+@pytest.mark.parametrize("prior", [1.0, 1e-3, 1e-5])
+@pytest.mark.parametrize("kind", ["bipartite", "undirected"])
+def test_tiny_shares_beside_tiny_priors(kind, prior):
+    """A share that is small by itself may be most of what a block has."""
+    for seed in range(12):
+        case = make_case(np.random.default_rng(seed), kind, (10, 9), (9, 8), 0.05, 0.05, hard=0.5)
+        case = replace(case, a=case.a * prior, b=case.b * prior)
+        for q in case.q:
+            q[:] = np.where(q < 0.3, 8e-6 * q, q)
+            np.divide(q, q.sum(axis=1, keepdims=True), out=q)
+        state, start = case.state(), case.state()
+        sweep_memberships(state, Visits.none(state.relation.sizes), Schedule(batch_size=10))
+        for i in range(10):
+            assert_allclose(state.q[0][i], definition(case, start, 0, i), rtol=0.0, atol=2e-5)
+
+
 def chosen_labels(case: Case, labels: list[np.ndarray]) -> np.ndarray:
     """The best labels of the first domain as one batch."""
     copies = [label.copy() for label in labels]

@@ -318,7 +318,8 @@ def test_a_terminal_shows_a_bar_while_the_cluster_works(cluster, edges, tmp_path
 def test_workers_use_the_threads_they_have_and_no_others(client, edges):
     assert set(client.nthreads().values()) == {1}
     model = fitted(client, edges.folder, max_iter=2)
-    assert [layout.used for layout in model._result.relation.crew.layouts] == [4, 4]
+    layouts = model._result.relation.crew.layouts
+    assert all(layout.used == min(4, layout.parts) > 1 for layout in layouts)
     pools = client.run(lambda: [pool["num_threads"] for pool in threadpool_info()])
     model.release()
     assert all(pools.values())

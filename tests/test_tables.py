@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from coblock.kernels import BIPARTITE, Blocks
-from coblock.kernels.special import link_gains, log_beta_gain
+from coblock.kernels.shared import EXPANDED, is_in_reach
+from coblock.kernels.special import link_gain_slopes, link_gains, log_beta_gain
 from coblock.kernels.tables import (
     CLOSE,
     LANES,
@@ -93,6 +94,20 @@ def test_tables_are_filled_up_and_what_is_filled_in_stays_finite(K):
     tables = shared_tables(BIPARTITE, blocks_of(rng, np.full(K, 9.0), m_other), m_other, 1)
     assert tables.away.shape[2] == filled_up(K) == -(-K // LANES) * LANES
     assert all(np.isfinite(table).all() for table in tables)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e2, 1e4])
+def test_expansions_are_left_where_counts_are_large(scale):
+    """Their error grows with the counts; the steps they are good for grow less."""
+    counts = np.full(1, 30.0 * scale)
+    for step in (0.003 * scale**0.75 * 30.0, 0.01 * scale * 30.0):
+        series, exact = np.empty((4, 1)), np.empty(1)
+        link_gain_slopes(counts + 4.0, counts, series[1], series[2], series[3])
+        link_gains(counts + 4.0, counts, 0.0, step, exact)
+        wrong = abs(step ** np.arange(1, 4) @ series[1:] - exact)
+        assert wrong < 3 * EXPANDED or not is_in_reach(step, 30.0 * scale)
+    assert is_in_reach(0.003 * 30.0 * scale**0.75, 30.0 * scale)
+    assert not is_in_reach(0.1 * 30.0 * scale, 30.0 * scale)
 
 
 @pytest.mark.parametrize("links", range(MOST_LINKS + 1))

@@ -8,8 +8,6 @@ from coblock.kernels import DIRECTED, Floats, inlined
 from coblock.kernels.brought import Brought, note, pend
 from coblock.kernels.tables import SMALLEST, Tables
 
-NEGLIGIBLE = 1e-5  # memberships that need not be left out at all
-
 
 @inlined
 def list_members(tables: Tables, aside: int, brought: Brought) -> tuple[int, int]:
@@ -23,7 +21,7 @@ def list_members(tables: Tables, aside: int, brought: Brought) -> tuple[int, int
     series, exact = 0, 0
     for k in range(K):
         share = brought.q[k]
-        if share == 0.0 or share <= NEGLIGIBLE * min(brought.m_rest[k], 1.0):
+        if share == 0.0 or share <= tables.negligible[k] * min(brought.m_rest[k], 1.0):
             continue
         if few and share <= tables.reach[k]:
             brought.members[series] = k

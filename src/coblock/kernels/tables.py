@@ -13,6 +13,7 @@ MOST_LINKS = 4  # whole numbers of links around which gains are expanded
 MOST_HIDDEN = 12  # whole numbers of unseen cells for which gains are kept
 VALUE, SLOPES = 1, 2  # what is known of an expansion
 PATIENCE = 1  # gains that cost as much as slopes do
+NEGLIGIBLE = 1e-5  # share of what it is left out of
 CLOSE = 1e-8  # to the truth is what ``away`` is said to be without the object's share
 FURTHEST = 0.1  # share of the non-links of a block that may be left out that way
 
@@ -31,6 +32,7 @@ class Tables(NamedTuple):
     fall: Floats  # (degree, K)  change of ``total`` with the object's share of the cluster left
     # out of the counts, a polynomial in the share over ``reach``
     reach: Floats  # (K,)  largest share for which the polynomials hold
+    negligible: Floats  # (K,)  largest share that need not be left out at all
 
 
 class Expansions(NamedTuple):
@@ -73,7 +75,7 @@ def shared_tables(
     else:
         reach = reach_of(counts, m_other)
         fall = cubic(kind, counts, m_other, reach, total)
-    return Tables(counts, least, away, total, fall, reach)
+    return Tables(counts, least, away, total, fall, reach, negligible_shares(counts, m_other))
 
 
 @kernel
@@ -86,22 +88,36 @@ def filled_up(count: int) -> int:
 def reach_of(counts: Floats, m_other: Floats) -> Floats:
     """Return up to which share of a cluster the cubic through four shares is close to the truth.
 
-    The fourth derivative of a block's gain in the share is less than 24 n x**4 min(x, 1/4), where
-    x is the size of the other cluster over N; the error of the cubic is 1/24 of that times
-    (reach / 3)**4.
+    The fourth derivative of a block's gain in the share is less than 24 n x**4 times both
+    x (1 + 5 / N) and 1 / 4 + 1 / N, where x is the size of the other cluster over N; the error of
+    the cubic is 1/24 of that times (reach / 3)**4.
     """
     K = counts.shape[3]
     bound, largest, reach = np.zeros(K), np.zeros(K), np.empty(K)
     for p in range(counts.shape[1]):
         for l in range(m_other.size):
             for k in range(K):
-                x = m_other[l] / counts[1, p, l, k]
-                bound[k] += counts[0, p, l, k] * (x * x) * (x * x) * min(x, 0.25)
+                over_N = 1.0 / counts[1, p, l, k]
+                x = m_other[l] * over_N
+                bend = min(x * (1.0 + 5.0 * over_N), 0.25 + over_N)
+                bound[k] += counts[0, p, l, k] * (x * x) * (x * x) * bend
                 largest[k] = max(largest[k], x)
     for k in range(K):
         close = 3.0 * (CLOSE / max(bound[k], CLOSE / 81.0)) ** 0.25
         reach[k] = min(1.0, close, FURTHEST / max(largest[k], FURTHEST))
     return reach
+
+
+@kernel
+def negligible_shares(counts: Floats, m_other: Floats) -> Floats:
+    """Return shares so small beside all counts of a cluster that leaving them out does nothing."""
+    share = np.full(counts.shape[3], NEGLIGIBLE)
+    for p in range(counts.shape[1]):
+        for l in range(m_other.size):
+            for k in range(share.size):
+                few = min(10.0 * counts[0, p, l, k], counts[1, p, l, k] / max(m_other[l], SMALLEST))
+                share[k] = min(share[k], NEGLIGIBLE * few)
+    return share
 
 
 @kernel
