@@ -93,11 +93,10 @@ class Schedule:
         found = []
         for d, objects in self.turns(sizes):
             first, last, _ = objects.indices(sizes[d])
-            borders = first + np.array([*(part.start for part in cut(last - first)), last - first])
-            parts = [slice(*pair) for pair in pairwise(np.searchsorted(due[d], borders).tolist())]
-            chosen = slice(parts[0].start, parts[-1].stop)
-            parts = [slice(p.start - chosen.start, p.stop - chosen.start) for p in parts]
-            found.append((d, due[d][chosen], parts))
+            chosen = due[d][slice(*np.searchsorted(due[d], (first, last)))]
+            borders = [*(first + part.start for part in cut(last - first)), last]
+            parts = [slice(*pair) for pair in pairwise(np.searchsorted(chosen, borders).tolist())]
+            found.append((d, chosen, parts))
         return [turn for turn in found if turn[1].size]
 
     def map(self, function: Callable[[Part], Answer], parts: Iterable[Part]) -> list[Answer]:

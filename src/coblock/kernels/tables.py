@@ -12,7 +12,7 @@ LANES = 8  # numbers in the widest registers
 MOST_LINKS = 4  # whole numbers of links around which gains are expanded
 MOST_HIDDEN = 12  # whole numbers of unseen cells for which gains are kept
 VALUE, SLOPES = 1, 2  # what is known of an expansion
-PATIENCE = 1  # gains that cost as much as slopes do
+PATIENCE = 1  # times that a gain is computed by itself before slopes are
 NEGLIGIBLE = 1e-5  # share of what it is left out of
 CLOSE = 1e-8  # to the truth is what ``away`` is said to be without the object's share
 FURTHEST = 0.1  # share of the non-links of a block that may be left out that way
@@ -70,12 +70,12 @@ def shared_tables(
                 away[p, l, l] = 0.0
             total += away[p, l]
     if decided:
-        reach = whole_reach(counts, m_other)
+        reach, negligible = whole_reach(counts, m_other), np.zeros(width)
         fall = left_out(kind, counts, m_other, reach, total).reshape((1, width))
     else:
-        reach = reach_of(counts, m_other)
+        reach, negligible = reach_of(counts, m_other), negligible_shares(counts, m_other)
         fall = cubic(kind, counts, m_other, reach, total)
-    return Tables(counts, least, away, total, fall, reach, negligible_shares(counts, m_other))
+    return Tables(counts, least, away, total, fall, reach, negligible)
 
 
 @kernel
