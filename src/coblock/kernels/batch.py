@@ -43,7 +43,7 @@ def visit_all(
     They go the fraction ``step`` of the way: objects that respond to the same counts would
     otherwise overshoot together.
     """
-    brought = room_for(tables, domain.m.size)
+    brought = room_for(kind, tables, domain)
     known = no_expansions(tables, domain.places[0].unseen.size > 0)
     log_weight = brought.log_weight[: domain.m.size]
     for t in range(domain.order.size):
@@ -100,8 +100,8 @@ def choose_all(
     batch that ask for one would share it. Where there is room in ``outcome.fresh``, it gets the
     probabilities of all clusters given the other objects' labels.
     """
-    brought = room_for(tables, domain.m.size)
-    known = no_expansions(tables, domain.places[0].unseen.size > 0)
+    brought = room_for(kind, tables, domain, decided=True)
+    known = no_expansions(tables, domain.places[0].unseen.size > 0, decided=True)
     log_weight = brought.log_weight[: domain.m.size]
     old, new = np.zeros(domain.m.size), np.zeros(domain.m.size)
     for t in range(domain.order.size):

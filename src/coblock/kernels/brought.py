@@ -15,7 +15,7 @@ from coblock.kernels.tables import SMALLEST, Tables, filled_up
 
 
 class Pending(NamedTuple):
-    """Arguments and results of ``log_rising_balances``, each (2 P L K + K,) and contiguous."""
+    """Arguments and results of ``log_rising_balances``, all of a length and contiguous."""
 
     n_rest: Floats
     N_rest: Floats
@@ -42,11 +42,17 @@ class Brought(NamedTuple):
 
 
 @kernel
-def room_for(tables: Tables, clusters: int) -> Brought:
-    """Return room for what one object brings; ``clusters`` is how many its domain has."""
+def room_for(kind: int, tables: Tables, domain: Domain, decided: bool = False) -> Brought:
+    """Return room for what one object brings.
+
+    Of every block, a gain can be pending for each cluster that a cell of its own is unseen from,
+    and for each that the object is a member of.
+    """
     P, L, K = tables.away.shape
+    clusters, unseen = domain.m.size, kind != BIPARTITE or domain.places[0].unseen.size > 0
+    most = P * L * ((K if unseen else 0) + (1 if decided else K)) + K
     cells, sizes = np.zeros((3, P, L)), np.empty((2, clusters))
-    everywhere, work = np.empty((2, P * L), dtype=np.int32), np.empty((6, 2 * P * L * K + K))
+    everywhere, work = np.empty((2, P * L), dtype=np.int32), np.empty((6, most))
     for t in range(P * L):
         everywhere[0, t], everywhere[1, t] = t // L, t % L
     return Brought(

@@ -95,12 +95,12 @@ def link_gain(
     wanted = VALUE if step == 0.0 else SLOPES
     if known.known[p, links, l] < wanted:
         expand(tables, known, m, p, links, l, wanted)
-    value = known.coefficient[p, links, 0, l]
+    value = known.value[p, links, l]
     if step == 0.0:
         gain[:] = value
         return
-    first, second = known.coefficient[p, links, 1, l], known.coefficient[p, links, 2, l]
-    third = known.coefficient[p, links, 3, l]
+    slope = known.slope[p, links - MOST_LINKS - 1]
+    first, second, third = slope[0, l], slope[1, l], slope[2, l]
     for k in range(gain.size):
         gain[k] = value[k] + step * (first[k] + step * (second[k] + step * third[k]))
 

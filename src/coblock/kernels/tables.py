@@ -38,8 +38,9 @@ class Tables(NamedTuple):
 class Expansions(NamedTuple):
     """Gains over ``away`` around whole numbers of links, filled in when first needed."""
 
-    coefficient: Floats  # (P, MOST_LINKS + 1, 4, L, K)  value and Taylor coefficients; for decided
-    # neighbours most of it is never touched, and so takes no memory
+    value: Floats  # (P, MOST_LINKS + 1, L, K)
+    slope: Floats  # (P, last so many, 3, L, K)  Taylor coefficients: decided neighbours are whole
+    # numbers of links, of which only those beyond the last have any use for them
     known: np.ndarray  # (P, MOST_LINKS + 1, L)  nothing, VALUE or SLOPES
     asked: np.ndarray  # (P, MOST_LINKS + 1, L)  how often there were no slopes
     hidden: Floats  # (P, most, MOST_LINKS + 1, L, K)  gains with so many unseen cells, from 1 on
@@ -163,14 +164,14 @@ def cubic(kind: int, counts: Floats, m_other: Floats, reach: Floats, total: Floa
 
 
 @kernel
-def no_expansions(tables: Tables, unseen: bool) -> Expansions:
+def no_expansions(tables: Tables, unseen: bool, decided: bool = False) -> Expansions:
     """Return expansions of which nothing is known; ``unseen`` says if there are unseen cells."""
     P, L, K = tables.away.shape
-    most = MOST_HIDDEN if unseen else 0
-    coefficient = np.empty((P, MOST_LINKS + 1, 4, L, K))
+    most, sloping = MOST_HIDDEN if unseen else 0, 1 if decided else MOST_LINKS + 1
     hidden = np.empty((P, most, MOST_LINKS + 1, L, K))
     return Expansions(
-        coefficient,
+        np.empty((P, MOST_LINKS + 1, L, K)),
+        np.empty((P, sloping, 3, L, K)),
         np.zeros((P, MOST_LINKS + 1, L), dtype=np.int8),
         np.zeros((P, MOST_LINKS + 1, L), dtype=np.int8),
         hidden,
@@ -186,9 +187,9 @@ def expand(
 
     ``m`` is the size of cluster ``l`` of the others, all cells with which are seen.
     """
-    n, c = tables.counts[0, p, l], known.coefficient
-    N = tables.counts[1, p, l] + (m - links)
-    whole_link_gains(n, N, links, c[p, links, 0, l])
+    n, N = tables.counts[0, p, l], tables.counts[1, p, l] + (m - links)
+    whole_link_gains(n, N, links, known.value[p, links, l])
     known.known[p, links, l] = wanted
     if wanted == SLOPES:
-        link_gain_slopes(n + links, N, c[p, links, 1, l], c[p, links, 2, l], c[p, links, 3, l])
+        slope = known.slope[p, links - MOST_LINKS - 1]
+        link_gain_slopes(n + links, N, slope[0, l], slope[1, l], slope[2, l])
