@@ -212,7 +212,7 @@ def test_what_an_object_is_told_does_not_depend_on_who_is_visited_before_it():
     for pieces in (1, 2):
         visits, chosen = Visits.none(X.shape), np.empty(260, dtype=np.int32)
         for part in np.array_split(np.arange(260, dtype=np.int32), pieces):
-            outcome = visits.outcome(0, np.empty((0, 0)), no_change(blocks.n.shape))
+            outcome = visits.outcome(0, np.empty((0, 0)), no_change(blocks, domain))
             best = np.full(260, -1.0)
             visited = domain._replace(order=part)
             batch.choose_all(0, visited, other, tables, best, chosen[part], outcome)
@@ -243,7 +243,7 @@ def chosen_labels(case: Case, labels: list[np.ndarray]) -> np.ndarray:
     domain, other, tables = partition.domain(0), partition.domain(-1), partition.blocks(0)
     shared = shared_tables(case.relation.code, tables, other.m, len(domain.places), decided=True)
     room = [np.zeros(domain.order.size) for _ in range(3)]
-    outcome = batch.Outcome(*room, np.empty((0, 0)), *no_change(tables.n.shape))
+    outcome = batch.Outcome(*room, np.empty((0, 0)), *no_change(tables, domain))
     chosen, best = np.empty(domain.order.size, dtype=np.int32), np.full(domain.order.size, -1.0)
     batch.choose_all(case.relation.code, domain, other, shared, best, chosen, outcome)
     return chosen

@@ -4,11 +4,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from coblock.generate import planted
 from coblock.inference.search import SearchRun
-from coblock.kernels import moves as kernels
-from coblock.moves import draw_seeds, merge, merge_and_learn, merge_nearest, part_clusters, split
+from coblock.kernels import mergers, partings
+from coblock.moves import (
+    cells_of,
+    draw_seeds,
+    merge,
+    merge_and_learn,
+    merge_nearest,
+    part_clusters,
+    split,
+)
 from coblock.partition import Partition
 from coblock.relation import Relation
 from strategies import cases
@@ -24,7 +33,7 @@ def test_merge_gain_from_tables_equals_the_recomputed_difference(case):
     for d in range(len(case.q)):
         partition = partition_of(case)
         before = partition.log_joint()
-        gains = kernels.merge_gains(
+        gains = mergers.merge_gains(
             case.relation.code, partition.blocks(d), partition.m[d], partition.alpha[d]
         )
         for k, g in zip(*np.nonzero(np.isfinite(gains)), strict=True):
@@ -50,6 +59,47 @@ def test_split_gain_from_tables_equals_the_recomputed_difference(case, seed):
             assert parted.log_joint() - before == pytest.approx(gain, abs=1e-8)
 
 
+def dense_profiles(case, partition, members) -> tuple[np.ndarray, np.ndarray]:
+    """Links and observed non-links of members by block, cell by cell."""
+    seen, X = case.observed, case.X
+    label, clusters = partition.labels[-1], partition.m[-1].size
+    n, N = np.zeros((2, members.size, len(case.relation.places[0]) * clusters))
+    for t, i in enumerate(members):
+        for p in range(len(case.relation.places[0])):
+            for j in range(label.size):
+                row, column = (i, j) if p == 0 else (j, i)
+                if case.relation.one_domain and i == j:
+                    continue
+                if seen[row, column]:
+                    (n if X[row, column] else N)[t, p * clusters + label[j]] += 1.0
+    return n, N
+
+
+@given(cases(most_objects=9, most_clusters=3), st.integers(0, 99))
+def test_sides_and_their_counts_are_those_of_the_cells(case, seed):
+    """Against sums over all cells of every member."""
+    partition, rng = partition_of(case), np.random.default_rng(seed)
+    prior = (0.7, 1.1)
+    for k in range(partition.m[0].size):
+        members = np.flatnonzero(partition.labels[0] == k).astype(np.int32)
+        cells = cells_of(partition, 0, k)
+        clusters = partition.m[-1].size
+        brought = partings.profiles(partition.domain(0), members, partition.labels[-1], clusters)
+        n, N = dense_profiles(case, partition, members)
+        side = rng.integers(2, size=members.size).astype(np.int8)
+        sides = partings.no_sides(2, cells.size)
+        partings.count_sides(brought, np.arange(members.size), side, cells, sides)
+        for s in range(2):
+            assert_array_equal(sides.n[s], n[side == s].sum(axis=0))
+            assert_array_equal(sides.N[s], N[side == s].sum(axis=0))
+        a, b = prior
+        chance = (a + sides.n) / (a + b + sides.n + sides.N)
+        each = n @ np.log(chance).T + N @ np.log1p(-chance).T + np.log(sides.m + 1.0)
+        clear = abs(each[:, 1] - each[:, 0]) > 1e-9
+        taken = partings.take_sides(brought, cells, sides, prior)
+        assert_array_equal(taken[clear], each.argmax(axis=1)[clear])
+
+
 @given(st.integers(2, 9), st.integers(0, 99))
 def test_a_cluster_is_parted_around_two_different_members(members, seed):
     seeds = draw_seeds(members, np.random.default_rng(seed))
@@ -71,7 +121,7 @@ def test_the_gain_of_another_pair_would_not_do():
     partition = Partition.start(
         Relation.build(drawn.X), [drawn.row_labels.copy(), drawn.column_labels.copy()]
     )
-    gains = kernels.merge_gains(0, partition.blocks(0), partition.m[0], partition.alpha[0])
+    gains = mergers.merge_gains(0, partition.blocks(0), partition.m[0], partition.alpha[0])
     finite = gains[np.isfinite(gains)]
     assert finite.size == 6
     assert np.ptp(finite) > 1.0

@@ -14,7 +14,7 @@ import numpy as np
 
 from coblock import moves
 from coblock.counts import Changes, Sums, climb, own_cells
-from coblock.kernels import Floats, Indices, batch
+from coblock.kernels import Blocks, Domain, Floats, Indices, batch
 from coblock.kernels.memberships import next_is_row
 from coblock.kernels.tables import shared_tables
 from coblock.partition import Partition
@@ -142,7 +142,7 @@ class Schedule:
         fresh = np.empty((objects.size, domain.m.size))
 
         def visit(part: slice) -> batch.Outcome:
-            outcome = visits.outcome(d, fresh[part], no_change(blocks.n.shape))
+            outcome = visits.outcome(d, fresh[part], no_change(blocks, domain))
             chosen = domain._replace(order=objects[part])
             batch.visit_all(code, chosen, other, tables, step, outcome)
             return outcome
@@ -160,7 +160,7 @@ class Schedule:
     ) -> tuple[list[batch.Outcome], Indices]:
         """Visit objects of domain ``d``; return what changes, by part, and new labels.
 
-        Where there is room in ``memberships``, it gets those given the other objects' labels.
+        Where there is room in ``memberships``, those given the other objects' labels are added.
         """
         relation = partition.relation
         code, domain, other = relation.code, partition.domain(d), partition.domain(-1 - d)
@@ -169,7 +169,7 @@ class Schedule:
         fresh = np.empty(objects.size, dtype=np.int32)
 
         def choose(part: slice) -> batch.Outcome:
-            outcome = visits.outcome(d, memberships[part], no_change(blocks.n.shape))
+            outcome = visits.outcome(d, memberships[part], no_change(blocks, domain))
             chosen = domain._replace(order=objects[part])
             batch.choose_all(code, chosen, other, tables, uniform, fresh[part], outcome)
             return outcome
@@ -197,9 +197,7 @@ class Visits:
 
         return cls(zeros(float), zeros(float), zeros(float), zeros(np.int32), zeros(np.int32))
 
-    def outcome(
-        self, d: int, fresh: Floats, changes: tuple[Floats, Floats, Floats]
-    ) -> batch.Outcome:
+    def outcome(self, d: int, fresh: Floats, changes: Changes) -> batch.Outcome:
         """Return where visits of domain ``d`` leave what they find."""
         left = (self.log_normaliser[d], self.entropy[d], self.moved[d])
         return batch.Outcome(*left, fresh, *changes)
@@ -283,7 +281,7 @@ def conditional_memberships(partition: Partition, schedule: Schedule) -> list[Fl
     visits, found = Visits.none(partition.relation.sizes), []
     for d, size in enumerate(partition.relation.sizes):
         best = np.full(size, -1.0)
-        q = np.empty((size, partition.m[d].size))
+        q = np.zeros((size, partition.m[d].size))
         schedule.choose(partition, d, np.arange(size, dtype=np.int32), best, visits, q)
         found.append(q)
     return found
@@ -307,10 +305,8 @@ def choose_labels(
     for d, objects in turns:
         first, last, _ = objects.indices(sizes[d])
         chosen, mine = np.arange(first, last, dtype=np.int32), uniform[sum(sizes[:d]) :]
-        q = nothing if total is None else np.empty((chosen.size, partition.m[d].size))
+        q = nothing if total is None else total[d][objects]
         _choose_batch(partition, d, chosen, mine, visits, schedule, q)
-        if total is not None:
-            total[d][objects] += q
     return sum(float(x.sum()) for x in visits.log_normaliser)
 
 
@@ -356,10 +352,13 @@ def take_in(sums: Sums, m: list[Floats], d: int, change: Changes) -> None:
     """Add what a batch of domain ``d`` has changed in all."""
     m[d] += change[0]
     sums.links += change[1].T if d == 0 else change[1]
-    sums.unseen += change[2].T if d == 0 else change[2]
+    if change[2].size:
+        sums.unseen += change[2].T if d == 0 else change[2]
     np.maximum(m[d], 0.0, out=m[d])
 
 
-def no_change(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
-    """Return changes that are all zero of sizes, links and unseen cells; blocks transposed."""
-    return np.zeros(shape[0]), np.zeros(shape[::-1]), np.zeros(shape[::-1])
+def no_change(blocks: Blocks, domain: Domain) -> Changes:
+    """Return changes of sizes, links and unseen cells, if there are such, that are all zero."""
+    K, L = blocks.n.shape
+    some_unseen = domain.places[0].unseen.size > 0
+    return np.zeros(K), np.zeros((L, K)), np.zeros((L, K) if some_unseen else (0, 0))

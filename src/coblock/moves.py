@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.kernels import Domain, Floats, Indices, moves
+from coblock.kernels import Floats, Indices, mergers, partings
 from coblock.partition import Partition
 
 Parting: TypeAlias = tuple[float, Indices]
@@ -61,7 +61,7 @@ def _best_pairs(
 ) -> list[tuple[int, int]]:
     """Return disjoint pairs of clusters by descending gain of their merger, ``most`` of them."""
     code, alpha = partition.relation.code, partition.alpha[d]
-    gains = moves.merge_gains(code, partition.blocks(d), partition.m[d], alpha)
+    gains = mergers.merge_gains(code, partition.blocks(d), partition.m[d], alpha)
     chosen: list[tuple[int, int]] = []
     used = np.zeros(gains.shape[0], dtype=bool)
     candidates = np.flatnonzero(np.isfinite(gains) & (gains > least))
@@ -128,14 +128,15 @@ def part_clusters(
     by_cluster = np.split(np.argsort(label, kind="stable").astype(np.int32), np.cumsum(m)[:-1])
     seeds = [draw_seeds(members.size, rng) for members in by_cluster]
     domain, price = partition.domain(d), float(np.log(partition.alpha[d]))
+    label_other, clusters = partition.labels[-1 - d], partition.m[-1 - d].size
 
     def part(k: int) -> Parting:
         members = by_cluster[k]
         if members.size < 2:
             return -np.inf, members
-        n_plus, N_plus = _profiles(partition, d, k, domain, members)
-        prior = (partition.a, partition.b)
-        gain, side = moves.best_parting(n_plus, N_plus, prior, seeds[k], PASSES)
+        brought = partings.profiles(domain, members, label_other, clusters)
+        cells, prior = cells_of(partition, d, k), (partition.a, partition.b)
+        gain, side = partings.best_parting(brought, cells, prior, seeds[k], PASSES)
         return gain + price, side
 
     return list(spread(part, range(m.size)))
@@ -149,14 +150,9 @@ def draw_seeds(members: int, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.stack((first, second + (second >= first)), axis=1)
 
 
-def _profiles(
-    partition: Partition, d: int, k: int, domain: Domain, members: Indices
-) -> tuple[Floats, Floats]:
-    """Return what the members of cluster ``k`` bring."""
-    m_other = partition.m[-1 - d].copy()
+def cells_of(partition: Partition, d: int, k: int) -> Floats:
+    """Return how many cells of each block a member of cluster ``k`` has, unseen ones included."""
+    cells = partition.m[-1 - d].copy()
     if partition.relation.one_domain:
-        m_other[k] -= 1.0
-    shape = (members.size, len(domain.places) * m_other.size)
-    n_plus, N_plus = np.empty(shape), np.empty(shape)
-    moves.profiles(domain, members, partition.labels[-1 - d], m_other, n_plus, N_plus)
-    return n_plus, N_plus
+        cells[k] -= 1.0  # nobody is their own neighbour
+    return np.tile(cells, len(partition.relation.places[d]))

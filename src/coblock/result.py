@@ -12,6 +12,7 @@ from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.state import State, by_size, chosen_columns
 
+AT_ONCE = 512  # objects whose memberships are copied to be put in order
 TIE = 1e-9  # two memberships that differ by less are equal
 
 
@@ -50,14 +51,16 @@ def conclude(
     """Return the result of a run, its clusters numbered from the largest.
 
     Clusters that are nobody's most probable one are left out; what memberships they had goes to
-    the others in proportion. The memberships are taken over, not copied: one domain after the
-    other is replaced in its place.
+    the others in proportion. The memberships are taken over, and put in order where they are.
     """
     keep = []
     for d, q in enumerate(memberships):
         members = np.bincount(without_ties(q).argmax(axis=1), minlength=q.shape[1])
         keep.append(by_size(members)[: np.count_nonzero(members)])
-        memberships[d] = chosen_columns(q, keep[d])
+        if keep[d].size < q.shape[1]:
+            memberships[d] = chosen_columns(q, keep[d])
+        else:
+            reorder(q, keep[d])
     del q  # of the last domain, before the counts are made
     state = State(relation, memberships, priors.selected(keep))
     labels = [q.argmax(axis=1).astype(np.int32) for q in state.q]
@@ -73,6 +76,12 @@ def conclude(
         converged,
         samples or [],
     )
+
+
+def reorder(q: Floats, order: Indices) -> None:
+    """Put the clusters of memberships in another order, in their place."""
+    for some in np.array_split(q, -(-len(q) // AT_ONCE)):
+        some[:] = some[:, order]
 
 
 def without_ties(q: Floats) -> Floats:

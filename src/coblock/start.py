@@ -16,7 +16,7 @@ FEWEST_MEMBERS = 3  # objects per cluster of the spectral start, on average
 START_CLUSTERS = 40  # of the spectral start where the user names no number; moves do the rest
 TRUNCATION = 20  # of the plain methods where the user names no number
 SURE = 0.8  # membership of a labelled object in its cluster; the rest is spread evenly
-BLOCK = 1000  # points looked at together
+BLOCK = 256  # points looked at together
 
 
 def truncation(

@@ -1,11 +1,12 @@
 """Partings of all clusters at once: members take sides where they are, and sides are counted.
 
-Profiles of members given labels are whole numbers, so sums over shards do not depend on their
-order, and the partings are those of one machine.
+Cells are counted in whole numbers, so sums over shards do not depend on their order, and the
+partings are those of one machine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -17,33 +18,34 @@ from coblock.distributed.course import SIDES
 from coblock.distributed.crew import Crew
 from coblock.distributed.replica import Base, replicas
 from coblock.distributed.shard import Shard, domain_of, writable
-from coblock.kernels import Floats, Indices, kernel
-from coblock.kernels import moves as kernels
+from coblock.kernels import Floats, Indices, partings
+from coblock.kernels.partings import LEAST_RISE, Sides, no_sides
 from coblock.moves import LEAST_GAIN, PASSES, Parting, draw_seeds
 from coblock.partition import Partition
 
-LEAST_RISE = 1e-9  # of the gain, for another pass
-STEP = 4096  # objects whose profiles the kernel counts at a time, in floats
 Whole: TypeAlias = NDArray[np.integer]
 Prior: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """What the objects of a shard bring, by the clusters of the others; their own clusters' order.
+    """What the objects of a shard bring, in the order of their clusters.
 
     All members of cluster ``k`` are from ``start[k]`` to ``start[k + 1]``.
     """
 
     start: Whole
-    position: Whole  # where the objects were
-    n: Whole  # (objects, L)
-    N: Whole
+    position: Indices  # where the objects were
+    brought: partings.Profiles
+    cells: Floats  # (L,)  of each block that an object has
 
-    def of(self, k: int) -> tuple[Whole, Whole]:
-        """Return the links and non-links of the members of a cluster."""
-        members = slice(self.start[k], self.start[k + 1])
-        return self.n[members], self.N[members]
+    def of(self, k: int) -> partings.Profiles:
+        """Return the profiles of the members of a cluster, without a copy."""
+        members = slice(self.start[k], self.start[k + 1] + 1)
+        brought = self.brought
+        return brought._replace(
+            link_start=brought.link_start[members], unseen_start=brought.unseen_start[members]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,11 @@ def added(answers: list[Trials]) -> Trials:
 def judged(counted: Trials, number: int, prior: Prior) -> Trials:
     """Look at the sides taken in a pass; return the trials that gain by them."""
     best, since = counted.best.copy(), counted.since.copy()
-    n, N, m = (table.astype(float) for table in counted.tables)
+    tables = [table.astype(float) for table in counted.tables]
     gaining = np.zeros(counted.which.size, dtype=bool)
     for at, t in enumerate(counted.which.tolist()):
-        gain = kernels.parting_gain(n[at], N[at], m[at], *prior)
+        sides = Sides(*(table[at] for table in tables))
+        gain = partings.parting_gain(sides, prior, partings.undivided_values(sides, prior))
         gaining[at] = gain > best[t] + LEAST_RISE
         if gaining[at]:
             best[t], since[t] = gain, number
@@ -189,28 +192,25 @@ def part_clusters(
 
 
 def profile(shard: Shard, run: str, base: Base, m_other: Floats) -> Profiles:
-    """Count what all objects of a shard bring."""
+    """Note what all objects of a shard bring."""
     copies = replicas(run).copies(base)
     mine, others = copies[shard.d], copies[1 - shard.d]
-    labels = mine.sure[shard.layout.objects(shard.number)]
+    labels, cells = mine.sure[shard.layout.objects(shard.number)], writable(m_other)
     position = np.argsort(labels, kind="stable").astype(np.int32)
-    m_other = writable(m_other)
-    n, N = (np.empty((labels.size, m_other.size), np.int32) for _ in range(2))
-    domain = domain_of(shard.place, position, np.zeros((0, 0)), mine.sure, m_other, 1.0)
-    for first in range(0, labels.size, STEP):
-        part = slice(first, min(first + STEP, labels.size))
-        floats = np.empty((2, part.stop - first, m_other.size))
-        kernels.profiles(domain, position[part], others.sure, m_other, floats[0], floats[1])
-        n[part], N[part] = floats
+    domain = domain_of(shard.place, position, np.zeros((0, 0)), mine.sure, cells, 1.0)
+    brought = partings.profiles(domain, position, others.sure, cells.size)
     start = np.concatenate(([0], np.cumsum(np.bincount(labels, minlength=mine.clusters))))
-    return Profiles(start, position, n, N)
+    return Profiles(start, position, brought, cells)
 
 
 def profiles_of(profiles: Profiles, members: Indices) -> tuple[Floats, Floats]:
-    """Return the profiles of some objects."""
+    """Return the links and non-links of some objects, each by itself."""
     at = np.empty_like(profiles.position)
     at[profiles.position] = np.arange(at.size, dtype=at.dtype)
-    return profiles.n[at[members]].astype(float), profiles.N[at[members]].astype(float)
+    sides = no_sides(members.size, profiles.cells.size)
+    each = np.arange(members.size)
+    partings.count_sides(profiles.brought, at[members], each, profiles.cells, sides)
+    return sides.n, sides.N
 
 
 def open_round(brought: list[tuple[Floats, Floats]], shard: Indices) -> Trials:
@@ -230,47 +230,34 @@ def count_sides(
 ) -> Trials:
     """Let members of clusters take the sides that the pass before has left; count both sides."""
     now = judged(added(before), number, prior) if number else before[0]
-    sides = [table.astype(float) for table in now.tables]
-    counts = [np.zeros_like(table) for table in sides]
+    counts = [np.zeros(table.shape) for table in now.tables]
     for at, k in enumerate(clusters[now.which].tolist()):
-        brought = profiles.of(k)
-        side = _take_sides(brought, sides, at, prior)
-        _count(side, *brought, *(table[at] for table in counts))
+        brought, side = profiles.of(k), _take_sides(profiles, k, now.tables, at, prior)
+        everybody, counted = np.arange(side.size), Sides(*(table[at] for table in counts))
+        partings.count_sides(brought, everybody, side, profiles.cells, counted)
     n, N, m = map(_small, counts)
     return replace(now, n=n, N=N, m=m)
 
 
 def tell_sides(profiles: Profiles, wanted: tuple[Whole, ...], prior: Prior) -> NDArray[np.int8]:
     """Return the sides that members of clusters take, and 0 for everybody else."""
-    clusters, told = wanted[0], [table.astype(float) for table in wanted[1:]]
+    clusters, *tables = wanted
     sides = np.zeros(profiles.position.size, dtype=np.int8)
     for t, k in enumerate(clusters.tolist()):
         members = profiles.position[profiles.start[k] : profiles.start[k + 1]]
-        sides[members] = _take_sides(profiles.of(k), told, t, prior)
+        sides[members] = _take_sides(profiles, k, tables, t, prior)
     return sides
 
 
 def _take_sides(
-    brought: tuple[Whole, Whole], sides: list[Floats], t: int, prior: Prior
-) -> NDArray[Any]:
-    """Return the side of each member in trial ``t``; the kernel takes whole numbers as floats."""
-    n_plus, N_plus = cast("tuple[Floats, Floats]", brought)
-    n, N, m = (table[t] for table in sides)
-    return kernels.take_sides(n_plus, N_plus, n, N, m, prior)
+    profiles: Profiles, k: int, tables: Sequence[Whole], t: int, prior: Prior
+) -> NDArray[np.int8]:
+    """Return the side that each member of cluster ``k`` takes in trial ``t``."""
+    sides = Sides(*(table[t].astype(float) for table in tables))
+    return partings.take_sides(profiles.of(k), profiles.cells, sides, prior)
 
 
 def _small(table: NDArray[Any]) -> Whole:
     """Return whole numbers as they travel."""
     small = table.max(initial=0.0) <= np.iinfo(np.int32).max
     return table.astype(np.int32 if small else np.int64)
-
-
-@kernel
-def _count(side: np.ndarray, n_plus: Whole, N_plus: Whole, n: Floats, N: Floats, m: Floats) -> None:
-    """Count members, links and non-links of both sides."""
-    for i in range(side.size):
-        s = side[i]
-        m[s] += 1.0
-        for l in range(n.shape[1]):
-            n[s, l] += n_plus[i, l]
-            N[s, l] += N_plus[i, l]

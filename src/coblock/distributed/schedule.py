@@ -8,7 +8,7 @@ import numpy as np
 from distributed import Future
 
 from coblock import batches, moves
-from coblock.batches import Schedule, Visits, no_change
+from coblock.batches import Schedule, Visits
 from coblock.distributed import tasks
 from coblock.distributed.compact import shortened, unpacked
 from coblock.distributed.course import Turn
@@ -123,8 +123,7 @@ class ClusterSchedule(Schedule):
     ) -> tuple[list[batch.Outcome], Indices]:
         """Take what was chosen in the next turn; return the change in all, and new labels.
 
-        Where there is room in ``memberships``, it gets those of everybody given the other
-        objects' labels.
+        Where there is room in ``memberships``, those given the other objects' labels are added.
         """
         course = self._crew().course
         if not course.is_under_way:
@@ -132,7 +131,7 @@ class ClusterSchedule(Schedule):
         answers = course.take(lambda: self._tell_partition(partition))
         if len(memberships):
             beside = [unpacked(answer.beside) for answer in answers if answer.beside is not None]
-            memberships[:] = np.concatenate(beside)
+            memberships += np.concatenate(beside)
         fresh = np.concatenate([answer.rows.sure for answer in answers]).astype(np.int32)
         found = np.concatenate([answer.log_normaliser for answer in answers])
         visits.log_normaliser[d][objects] = found
@@ -151,10 +150,11 @@ class ClusterSchedule(Schedule):
         fresh = np.empty(len(memberships), dtype=np.int32)
         for s, chosen in enumerate(crew.ask("choose", tasks.choose_all, d, messages)):
             mine = crew.layouts[d].objects(s)
-            fresh[mine], memberships[mine] = chosen.labels, unpacked(chosen.rows)
+            fresh[mine] = chosen.labels
+            memberships[mine] += unpacked(chosen.rows)
             visits.log_normaliser[d][mine] = chosen.log_normaliser
             visits.entropy[d][mine] = chosen.entropy
-        return [visits.outcome(d, memberships, no_change(blocks.n.shape))], fresh
+        return [], fresh
 
     def _visits(self, d: int, objects: Indices) -> Turn:
         """Return what the shards do to visit objects of one batch."""

@@ -110,8 +110,8 @@ def visit(shard: Shard, standing: Standing, terms: Terms, errand: Errand) -> Tur
     fresh, leaves = np.empty((chosen.size, counts.m.size)), {}
     for number, (start, stop) in layout.parts_of(shard.number, errand.b).items():
         part = slice(*np.searchsorted(chosen, (start, stop)))
-        outcome = batch.Outcome(*left, fresh[part], *no_change(counts.blocks.n.shape))
         domain = domain_of(place, chosen[part] - np.int32(first), q, sure, counts.m, counts.alpha)
+        outcome = batch.Outcome(*left, fresh[part], *no_change(counts.blocks, domain))
         batch.visit_all(BIPARTITE, domain, other, tables, terms.step, outcome)
         leaves[0, number] = (outcome.m, outcome.links, outcome.unseen)
     width = layout.leaves(errand.b)
@@ -183,13 +183,13 @@ def _choose(
     size = sure.size
     chances = np.full(size, -1.0) if uniform is None else writable(uniform)
     tables = shared_tables(BIPARTITE, counts.blocks, counts.m_other, 1, decided=True)
-    fresh = np.empty((size, counts.m.size) if soft else (0, 0))
+    fresh = np.zeros((size, counts.m.size) if soft else (0, 0))
     left = (np.zeros(size), np.zeros(size), np.zeros(size))
-    outcome = batch.Outcome(*left, fresh, *no_change(counts.blocks.n.shape))
     labels, none = np.empty(size, dtype=np.int32), np.zeros((0, 0))
     everybody = np.arange(size, dtype=np.int32)
     other = _seen(place, others, counts)
     mine = domain_of(place, everybody, none, sure, counts.m, counts.alpha)
+    outcome = batch.Outcome(*left, fresh, *no_change(counts.blocks, mine))
     batch.choose_all(BIPARTITE, mine, other, tables, chances, labels, outcome)
     return labels, outcome
 

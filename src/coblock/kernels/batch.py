@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     fresh: Floats  # (visited, K)  new memberships
     m: Floats  # (K,)  change of the sizes
     links: Floats  # (L, K)  change of the sum over links of q_ik q_jl, by their first ends
-    unseen: Floats  # (L, K)  the same over unseen cells
+    unseen: Floats  # (L, K)  the same over unseen cells; nothing where there are none
 
 
 @kernel
@@ -78,9 +78,10 @@ def add_change(kind: int, old: Floats, new: Floats, brought: Brought, outcome: O
     if moved > 0.0:
         outcome.m[:] += change
         add_outer(outcome.links, brought.n[0], change)
-        if kind != BIPARTITE:
-            brought.hidden[0] -= old  # itself, which is no unseen cell
-        add_outer(outcome.unseen, brought.hidden[0], change)
+        if outcome.unseen.size > 0:
+            if kind != BIPARTITE:
+                brought.hidden[0] -= old  # itself, which is no unseen cell
+            add_outer(outcome.unseen, brought.hidden[0], change)
     return moved
 
 
@@ -97,13 +98,13 @@ def choose_all(
     """Write new labels of the objects in ``domain.order``: drawn, or the best (see ``draw``).
 
     The labels, in ``domain.sure``, stay in place. No new cluster is opened: all objects of the
-    batch that ask for one would share it. Where there is room in ``outcome.fresh``, it gets the
-    probabilities of all clusters given the other objects' labels.
+    batch that ask for one would share it. Where there is room in ``outcome.fresh``, the
+    probabilities of all clusters given the other objects' labels are added to it.
     """
     brought = room_for(kind, tables, domain, decided=True)
     known = no_expansions(tables, domain.places[0].unseen.size > 0, decided=True)
     log_weight = brought.log_weight[: domain.m.size]
-    old, new = np.zeros(domain.m.size), np.zeros(domain.m.size)
+    old, new, chance = np.zeros((3, domain.m.size))
     for t in range(domain.order.size):
         i = domain.order[t]
         label = domain.sure[i]
@@ -118,7 +119,8 @@ def choose_all(
         add_likelihood(kind, tables, known, other.m, own_cell(kind, domain, i), brought)
         chosen[t], outcome.log_normaliser[i] = draw(log_weight, uniform[i])
         if outcome.fresh.shape[0] > 0:
-            _, outcome.entropy[i] = normalise(log_weight, outcome.fresh[t])
+            _, outcome.entropy[i] = normalise(log_weight, chance)
+            outcome.fresh[t] += chance
         new[chosen[t]] = 1.0
         outcome.moved[i] = add_change(kind, old, new, brought, outcome)
         old[label], new[chosen[t]] = 0.0, 0.0
