@@ -166,7 +166,7 @@ class VariationalRun:
         before, self.state = self.state, self.state.selected(keep)
         if self.state.clusters == before.clusters:
             self.schedule.hear_of_order(before, self.state, keep)
-        self.visits = Visits.none(self.state.relation.sizes)
+        self.visits.complete = False  # of these clusters
 
     def _learn(self) -> None:
         if self.number >= self.wait:
