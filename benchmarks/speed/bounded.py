@@ -34,12 +34,14 @@ class Watched:
     told: str  # on its standard error
 
 
-def watch(command: list[str], bound: float) -> Watched:
-    """Run a process, for so many seconds at most."""
+def watch(command: list[str], bound: float, folder: str) -> Watched:
+    """Run a process, for so many seconds at most; what it leaves behind is left in a folder."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     began, most, ended = monotonic(), 0, True
     with tempfile.TemporaryFile("w+") as told:
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=told)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=told
+        )
         while process.poll() is None:
             most = max(most, peak(process.pid))
             if monotonic() - began > bound:
@@ -68,7 +70,7 @@ def peer(
             numbers = (str(number) for number in (seed, *clusters))
             program = [python, "-P", "-W", "ignore", str(SCRIPT)]
             command = [*program, name, str(links), str(path), *numbers]
-            went = watch(command, BOUND)
+            went = watch(command, BOUND, folder)
             most, ended = max(most, went.peak), ended and went.ended
             if not went.ended:
                 times.append(float(BOUND))
