@@ -1,19 +1,23 @@
 """Merges and splits: gains from tables equal recomputed evidence, which never falls."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from coblock import moves
 from coblock.generate import planted
 from coblock.inference.search import SearchRun
-from coblock.kernels import mergers, partings
+from coblock.kernels import partings
 from coblock.moves import (
     cells_of,
     draw_seeds,
     merge,
     merge_and_learn,
+    merge_gains,
     merge_nearest,
     part_clusters,
     split,
@@ -33,14 +37,23 @@ def test_merge_gain_from_tables_equals_the_recomputed_difference(case):
     for d in range(len(case.q)):
         partition = partition_of(case)
         before = partition.log_joint()
-        gains = mergers.merge_gains(
-            case.relation.code, partition.blocks(d), partition.m[d], partition.alpha[d]
-        )
+        gains = merge_gains(partition, d)
         for k, g in zip(*np.nonzero(np.isfinite(gains)), strict=True):
             merged = partition.copy()
             merged.labels[d][merged.labels[d] == g] = k
             merged.recount()
             assert merged.log_joint() - before == pytest.approx(gains[k, g], abs=1e-8)
+
+
+def test_gains_shared_among_threads_are_the_same(monkeypatch):
+    drawn = planted((60, 60), (7, 5), 0)
+    labels = [drawn.row_labels.copy(), drawn.column_labels.copy()]
+    partition = Partition.start(Relation.build(drawn.X), labels)
+    alone = merge_gains(partition, 0)
+    monkeypatch.setattr(moves, "WORTH_SHARING", 0)
+    with ThreadPoolExecutor(2) as pool:
+        assert_array_equal(merge_gains(partition, 0, pool.map), alone)
+    assert np.isfinite(alone).sum() == 21
 
 
 @given(cases(most_objects=8, most_clusters=3, kinds=("bipartite",)), st.integers(0, 99))
@@ -121,7 +134,7 @@ def test_the_gain_of_another_pair_would_not_do():
     partition = Partition.start(
         Relation.build(drawn.X), [drawn.row_labels.copy(), drawn.column_labels.copy()]
     )
-    gains = mergers.merge_gains(0, partition.blocks(0), partition.m[0], partition.alpha[0])
+    gains = merge_gains(partition, 0)
     finite = gains[np.isfinite(gains)]
     assert finite.size == 6
     assert np.ptp(finite) > 1.0

@@ -1,7 +1,7 @@
 """Merges and splits of clusters, accepted on exact evidence (MODEL 10, 14)."""
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,29 +11,32 @@ from coblock.partition import Partition
 
 Parting: TypeAlias = tuple[float, Indices]
 PartAll: TypeAlias = Callable[[Partition, int, np.random.Generator], list[Parting]]
-Spread: TypeAlias = Callable[[Callable[[int], Parting], Iterable[int]], Iterable[Parting]]
+Spread: TypeAlias = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 
 LEAST_GAIN = 1e-6  # nats; below it a move is not worth its name
 SEED_PAIRS = 5  # starts of each parting
 PASSES = 10  # over the members of a cluster that is parted
+PARTS = 4  # of all pairs of clusters, for the threads,
+WORTH_SHARING = 500_000  # from so many blocks on, twice those that are valued
 
 
-def merge(partition: Partition, d: int) -> int:
+def merge(partition: Partition, d: int, spread: Spread = map) -> int:
     """Merge pairs of clusters of domain ``d`` while the evidence rises; return how many.
 
     Pairs that have no cluster in common are merged together, best first. In two domains their
-    gains add up; in one they touch common blocks, so pairs are merged one by one.
+    gains add up; in one they touch common blocks, so pairs are merged one by one. ``spread`` is
+    map, or what does the same on several threads.
     """
-    merged = 0
+    merged, most = 0, 1 if partition.relation.one_domain else None
     while True:
-        pairs = _best_pairs(partition, d, LEAST_GAIN, 1 if partition.relation.one_domain else None)
+        pairs = _best_pairs(partition, d, LEAST_GAIN, most, spread)
         if not pairs:
             return merged
         _join(partition, d, pairs)
         merged += len(pairs)
 
 
-def merge_and_learn(partition: Partition, d: int) -> int:
+def merge_and_learn(partition: Partition, d: int, spread: Spread = map) -> int:
     """Merge nearest pairs while the evidence at its best hyperparameters rises.
 
     With few blocks the prior fits them so closely that no merger gains while it is held.
@@ -41,7 +44,7 @@ def merge_and_learn(partition: Partition, d: int) -> int:
     merged = 0
     while partition.m[d].size > 1:
         before, trial = partition.log_joint(), partition.copy()
-        _join(trial, d, _best_pairs(trial, d, -np.inf, 1))
+        _join(trial, d, _best_pairs(trial, d, -np.inf, 1, spread))
         trial.learn()
         if trial.log_joint() <= before + LEAST_GAIN:
             return merged
@@ -50,18 +53,17 @@ def merge_and_learn(partition: Partition, d: int) -> int:
     return merged
 
 
-def merge_nearest(partition: Partition, d: int, share: float) -> None:
+def merge_nearest(partition: Partition, d: int, share: float, spread: Spread = map) -> None:
     """Merge the pairs that lose least, or gain, until ``share`` of the clusters is gone."""
     wanted = round(share * partition.m[d].size)
-    _join(partition, d, _best_pairs(partition, d, -np.inf, wanted))
+    _join(partition, d, _best_pairs(partition, d, -np.inf, wanted, spread))
 
 
 def _best_pairs(
-    partition: Partition, d: int, least: float, most: int | None
+    partition: Partition, d: int, least: float, most: int | None, spread: Spread
 ) -> list[tuple[int, int]]:
     """Return disjoint pairs of clusters by descending gain of their merger, ``most`` of them."""
-    code, alpha = partition.relation.code, partition.alpha[d]
-    gains = mergers.merge_gains(code, partition.blocks(d), partition.m[d], alpha)
+    gains = merge_gains(partition, d, spread)
     chosen: list[tuple[int, int]] = []
     used = np.zeros(gains.shape[0], dtype=bool)
     candidates = np.flatnonzero(np.isfinite(gains) & (gains > least))
@@ -73,6 +75,20 @@ def _best_pairs(
             chosen.append((k, g))
             used[[k, g]] = True
     return chosen
+
+
+def merge_gains(partition: Partition, d: int, spread: Spread = map) -> Floats:
+    """Return the gains of merging clusters k < g of domain ``d``, minus infinity elsewhere."""
+    code, m, alpha = partition.relation.code, partition.m[d], partition.alpha[d]
+    now = mergers.apart(partition.blocks(d), m, alpha)
+    gains = np.full((m.size, m.size), -np.inf)
+    parts = PARTS if m.size * now.value.size > WORTH_SHARING else 1
+
+    def fill(first: int) -> None:
+        mergers.merge_gains(code, now, m, alpha, first, parts, gains)
+
+    list(spread(fill, range(parts)))
+    return gains
 
 
 def _join(partition: Partition, d: int, pairs: list[tuple[int, int]]) -> None:

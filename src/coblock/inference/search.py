@@ -65,15 +65,15 @@ class SearchRun:
 
     def _moves_gain(self) -> bool:
         """Merge and split; say whether the round has gained anything."""
-        domains = range(len(self.partition.labels))
+        domains, spread = range(len(self.partition.labels)), self.schedule.map
         for d in domains:
-            merge(self.partition, d)
+            merge(self.partition, d, spread)
         for d in domains:
             most = None if self.most_clusters is None else self.most_clusters[d]
             split(self.partition, d, self.rng, most, self.schedule.part_clusters)
         self.partition.learn()
         for d in domains:
-            merge_and_learn(self.partition, d)
+            merge_and_learn(self.partition, d, spread)
         self.rounds += 1
         before, self.last = self.last, self.partition.log_joint()
         return before is None or gained(before, self.last, GAIN_A_ROUND)
@@ -95,7 +95,7 @@ class SearchRun:
 
     def _merge_nearest(self) -> None:
         for d in range(len(self.partition.labels)):
-            merge_nearest(self.partition, d, LOOSENED)
+            merge_nearest(self.partition, d, LOOSENED, self.schedule.map)
         self.partition.learn()
 
     def _patience(self) -> int:

@@ -1,6 +1,7 @@
 """Merging clusters of a hard partition, valued by exact evidence (MODEL 10)."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,6 +9,14 @@ from coblock.kernels import BIPARTITE, DIRECTED, UNDIRECTED, Blocks, Floats, ker
 from coblock.kernels.special import log_beta_gain, log_beta_values
 from coblock.kernels.strands import total_of
 from coblock.kernels.tables import filled_up
+
+
+class Apart(NamedTuple):
+    """Clusters as they are."""
+
+    blocks: Blocks
+    value: Floats  # (K, L)  what each block adds to the log evidence
+    size: Floats  # (K,)  what the size of each cluster does
 
 
 @kernel
@@ -66,23 +75,34 @@ def merge_gain(kind: int, blocks: Blocks, value: Floats, k: int, g: int, joint: 
 
 
 @kernel
-def merge_gains(kind: int, blocks: Blocks, m: Floats, alpha: float) -> Floats:
-    """Return the gains of all pairs k < g of clusters in use; minus infinity elsewhere."""
+def apart(blocks: Blocks, m: Floats, alpha: float) -> Apart:
+    """Return what clusters are worth as they are; their blocks are filled up to whole registers."""
     K, L = blocks.n.shape
-    n, N, value = (
-        np.zeros((K, filled_up(L))),
-        np.zeros((K, filled_up(L))),
-        np.zeros((K, filled_up(L))),
+    width = filled_up(L)
+    n, N, value, size = (
+        np.zeros((K, width)),
+        np.zeros((K, width)),
+        np.zeros((K, width)),
+        np.zeros(K),
     )
     n[:, :L], N[:, :L] = blocks.n, blocks.N
-    filled, size, joint = Blocks(n, N, blocks.a, blocks.b), np.zeros(K), np.empty(filled_up(L))
     for k in range(K):
         log_beta_values(n[k], N[k], blocks.a[0, 0], blocks.b[0, 0], value[k])
         size[k] = size_value(m[k], alpha) if m[k] > 0.0 else 0.0
-    out = np.full((K, K), -np.inf)
-    for k in range(K):
-        for g in range(k + 1, K):
+    return Apart(Blocks(n, N, blocks.a, blocks.b), value, size)
+
+
+@kernel
+def merge_gains(
+    kind: int, now: Apart, m: Floats, alpha: float, first: int, stride: int, out: Floats
+) -> None:
+    """Write the gains of all pairs k < g of clusters in use, of every so manieth k from the first.
+
+    What all of these together do not write is not a pair.
+    """
+    joint = np.empty(now.value.shape[1])
+    for k in range(first, m.size, stride):
+        for g in range(k + 1, m.size):
             if m[k] > 0.0 and m[g] > 0.0:
-                sizes = size_value(m[k] + m[g], alpha) - size[k] - size[g]
-                out[k, g] = sizes + merge_gain(kind, filled, value, k, g, joint)
-    return out
+                sizes = size_value(m[k] + m[g], alpha) - now.size[k] - now.size[g]
+                out[k, g] = sizes + merge_gain(kind, now.blocks, now.value, k, g, joint)
