@@ -166,7 +166,7 @@ class VariationalRun:
         before, self.state = self.state, self.state.selected(keep)
         if self.state.clusters == before.clusters:
             self.schedule.hear_of_order(before, self.state, keep)
-        self.visits.complete = False  # of these clusters
+        self.visits.complete = False  # nobody was visited with the clusters as they are now
 
     def _learn(self) -> None:
         if self.number >= self.wait:

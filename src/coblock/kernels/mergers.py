@@ -36,12 +36,12 @@ def inner_value(kind: int, blocks: Blocks, k: int, g: int) -> float:
     """Return the gain of joining the four blocks between clusters k and g of one domain."""
     n, N, a, b = blocks.n, blocks.N, blocks.a[0, 0], blocks.b[0, 0]
     n_all, N_all = n[k, k] + n[g, g] + n[k, g], N[k, k] + N[g, g] + N[k, g]
-    apart = block_value(a, b, n[k, k], N[k, k]) + block_value(a, b, n[g, g], N[g, g])
-    apart += block_value(a, b, n[k, g], N[k, g])
+    before = block_value(a, b, n[k, k], N[k, k]) + block_value(a, b, n[g, g], N[g, g])
+    before += block_value(a, b, n[k, g], N[k, g])
     if kind != UNDIRECTED:
         n_all, N_all = n_all + n[g, k], N_all + N[g, k]
-        apart += block_value(a, b, n[g, k], N[g, k])
-    return block_value(a, b, n_all, N_all) - apart
+        before += block_value(a, b, n[g, k], N[g, k])
+    return block_value(a, b, n_all, N_all) - before
 
 
 @kernel
@@ -79,12 +79,8 @@ def apart(blocks: Blocks, m: Floats, alpha: float) -> Apart:
     """Return what clusters are worth as they are; their blocks are filled up to whole registers."""
     K, L = blocks.n.shape
     width = filled_up(L)
-    n, N, value, size = (
-        np.zeros((K, width)),
-        np.zeros((K, width)),
-        np.zeros((K, width)),
-        np.zeros(K),
-    )
+    n, N, value = np.zeros((3, K, width))
+    size = np.zeros(K)
     n[:, :L], N[:, :L] = blocks.n, blocks.N
     for k in range(K):
         log_beta_values(n[k], N[k], blocks.a[0, 0], blocks.b[0, 0], value[k])
