@@ -4,9 +4,12 @@ import errno
 import json
 import os
 import re
+import socket
+import stat
 import struct
 import subprocess
 import sys
+import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +113,71 @@ def test_impossible_places_get_a_sentence(tmp_path, where, words):
         write_whole(tmp_path / where, b"x")
     assert "\n" not in str(error.value)
     assert files_in(tmp_path) == ["file"]
+
+
+# What is not a regular file
+
+
+def device(folder: Path) -> Path:
+    """Return a node of the null device of our own; the system's is never touched."""
+    path = folder / "null"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        path.write_bytes(b"")
+    except OSError as error:
+        pytest.skip(f"device nodes cannot be made or opened here: {error}")
+    return path
+
+
+def through_pipe(path: Path, write) -> bytes:
+    """Return what ``write`` puts into the pipe at ``path``."""
+    found = []
+    reader = threading.Thread(target=lambda: found.append(path.read_bytes()), daemon=True)
+    reader.start()
+    write()
+    reader.join(timeout=30)
+    return found[0]
+
+
+@pytest.mark.parametrize("data", [b"12", lambda path: path.write_bytes(b"12")])
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path, data):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert through_pipe(pipe, lambda: write_whole(pipe, data)) == b"12"
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize("data", [b"12", lambda path: path.write_bytes(b"12")])
+def test_a_device_is_written_to_and_not_replaced(tmp_path, data):
+    null = device(tmp_path)
+    (tmp_path / "link").symlink_to("null")
+    for path in (null, tmp_path / "link"):
+        write_whole(path, data)
+        assert null.is_char_device()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "null"]
+
+
+def test_models_and_reports_go_to_pipes_and_devices(tmp_path):
+    model = IRM(random_state=0).fit(np.kron(np.eye(2), np.ones((4, 4))))
+    pipe, null, file = tmp_path / "pipe", device(tmp_path), tmp_path / "model"
+    os.mkfifo(pipe)
+    model.save(file)
+    assert through_pipe(pipe, lambda: model.save(pipe)) == file.read_bytes()
+    assert through_pipe(pipe, lambda: model.report(pipe)).startswith(b"<!doctype html>")
+    model.save(null)
+    model.report(null)
+    assert null.is_char_device()
+    assert pipe.is_fifo()
+
+
+def test_a_socket_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind("socket")
+        with pytest.raises(WriteError, match="neither a regular file nor a pipe"):
+            write_whole(tmp_path / "socket", b"12")
+    assert (tmp_path / "socket").is_socket()
 
 
 def test_an_error_of_the_writer_leaves_nothing(tmp_path):

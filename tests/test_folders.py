@@ -85,3 +85,12 @@ def test_places_are_tried_before_the_work(tmp_path):
     for place in ("file", "file/below"):
         with pytest.raises(WriteError, match="is a file"):
             check_writable(tmp_path / place)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe_in_the_way_of_a_file_is_refused_and_stays(tmp_path):
+    os.mkfifo(tmp_path / "b")
+    with pytest.raises(WriteError, match="b cannot be written: it is not a regular file"):
+        write_folder(tmp_path, two)
+    assert (tmp_path / "b").is_fifo()
+    assert contents(tmp_path) == {}

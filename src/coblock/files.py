@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from stat import S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
+from tempfile import TemporaryDirectory
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full. Make room, or choose another place",
@@ -31,7 +33,9 @@ def write_whole(path: str | Path, data: bytes | Callable[[Path], object]) -> Non
     """Write a file such that a crash at any moment leaves the old one or the new one, whole.
 
     The data go to a temporary file in the same folder, reach the disk, and only then take the
-    name. A symbolic link is followed, and the permissions of an earlier file are kept.
+    name. A symbolic link is followed, and the permissions of an earlier file are kept. A pipe or
+    a character device (``/dev/stdout``, ``/dev/null``) is written to and never replaced; any other
+    special file is refused.
 
     Parameters
     ----------
@@ -46,7 +50,10 @@ def write_whole(path: str | Path, data: bytes | Callable[[Path], object]) -> Non
         With a sentence that says why; no temporary file is left.
     """
     try:
-        _write_and_rename(Path(os.path.realpath(path)), data)
+        if _is_stream(path):
+            _write_stream(Path(path), data)
+        else:
+            _write_and_rename(Path(os.path.realpath(path)), data)
     except OSError as error:
         raise _refusal(path, error) from error
 
@@ -93,6 +100,32 @@ def check_writable(folder: str | Path) -> None:
         raise _refusal(folder, error) from error
 
 
+def _is_stream(path: str | Path) -> bool:
+    """Return whether the path is a pipe or a character device; refuse other special files."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - the path as given: links are followed
+    except OSError:
+        return False  # a new path, or one whose parents are at fault: writing it will tell
+    if S_ISREG(mode) or S_ISDIR(mode):
+        return False
+    if not (S_ISFIFO(mode) or S_ISCHR(mode)):
+        raise OSError(0, "it is neither a regular file nor a pipe")
+    return True
+
+
+def _write_stream(path: Path, data: bytes | Callable[[Path], object]) -> None:
+    """Write to a pipe or device; data that need a path are collected in a temporary file."""
+    if not callable(data):
+        with path.open("wb") as stream:
+            stream.write(data)
+        return
+    with TemporaryDirectory(prefix="coblock-") as folder:
+        complete = Path(folder) / "data"
+        data(complete)
+        with complete.open("rb") as source, path.open("wb") as stream:
+            shutil.copyfileobj(source, stream)
+
+
 def _refusal(path: str | Path, error: OSError) -> WriteError:
     reason = _ADVICE.get(error.errno or 0, f"{error.strerror or error}. Choose another place")
     return WriteError(f"{path} cannot be written: {reason}.")
@@ -109,12 +142,14 @@ def _staging(target: Path) -> Path:
 
 
 def _move_all(staging: Path, target: Path) -> None:
-    """Give the files their names; nothing is moved where a folder is in the way."""
+    """Give the files their names; nothing is moved where a folder or a device is in the way."""
     target.mkdir(parents=True, exist_ok=True)
     paths = sorted(staging.iterdir())
     for path in paths:
         if (target / path.name).is_dir():
             raise _refusal(target / path.name, IsADirectoryError(errno.EISDIR, ""))
+        if (target / path.name).exists() and not (target / path.name).is_file():
+            raise _refusal(target / path.name, OSError(0, "it is not a regular file"))
     for path in paths:
         path.replace(target / path.name)
     _sync_folder(target)
