@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from model_file import signed
+from model_file import resign
 
 from coblock import IRM
 from coblock.loading import Unfinished
@@ -45,11 +45,8 @@ def seeds() -> list[bytes]:
 
 
 def read(path: Path, random_numbers: random.Random) -> None:
-    """Go on from a file; three of four are signed first, so as to be looked at."""
-    if random_numbers.random() < 0.75:
-        forged = signed(path.read_bytes())
-        if forged is not None:
-            path.write_bytes(forged)
+    """Go on from a file; three of four are forged or signed first, so as to be looked at."""
+    resign(path, random_numbers)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         unfinished = Unfinished.read(path)

@@ -5,7 +5,9 @@ import random
 import struct
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -15,6 +17,8 @@ from coblock.model_file import KEY, digest
 from coblock.stored import ModelFileError
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures"
+VALUES = (None, True, -1, 0, 1, 3, 10**8, 10**30, -0.5, 1e308, "x", [], {}, [[0]], {"is": "tuple"})
+NUMBERS = (-1, 0, 1, 3, 99, 2**31 - 1, -(2**62), 0.5, 1e308, float("inf"), float("nan"))
 _FOLDER = tempfile.TemporaryDirectory(prefix="coblock-fuzz-")
 
 
@@ -33,11 +37,20 @@ def one_input(data: bytes) -> None:
 
 def read(path: Path, random_numbers: random.Random) -> None:
     """Load a file and use the model; three of four are signed first, so as to be looked at."""
-    if random_numbers.random() < 0.75:
-        forged = signed(path.read_bytes())
-        if forged is not None:
-            path.write_bytes(forged)
+    resign(path, random_numbers)
     _use(load(path))
+
+
+def resign(path: Path, random_numbers: random.Random) -> None:
+    """Give three of four files a digest that fits; a valid file is forged first."""
+    data = path.read_bytes()
+    if random_numbers.random() < 0.25:
+        return
+    try:
+        data = forged(data, random_numbers)
+    except (SafetensorError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+        data = signed(data) or data
+    path.write_bytes(data)
 
 
 def signed(data: bytes) -> bytes | None:
@@ -50,6 +63,52 @@ def signed(data: bytes) -> bytes | None:
         return save_tensors(tensors, {KEY: json.dumps(header)})
     except (SafetensorError, KeyError, ValueError, TypeError, RecursionError):
         return None  # numpy lacks some of the types, and bytes some of the keys
+
+
+def forged(data: bytes, random_numbers: random.Random) -> bytes:
+    """Return a file with a few entries, tensors or names changed, and a digest that fits."""
+    tensors = load_tensors(data)
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][KEY])
+    for _ in range(random_numbers.choice((1, 1, 2, 4))):
+        if random_numbers.random() < 0.5:
+            _forge_entry(header, list(tensors), random_numbers)
+        else:
+            _forge_tensor(tensors, random_numbers)
+    header["digest"] = digest(header, tensors)
+    return save_tensors(tensors, {KEY: json.dumps(header)})
+
+
+def _forge_entry(header: dict[str, Any], names: list[str], random_numbers: random.Random) -> None:
+    """Replace a value somewhere in the header."""
+    place: Any = header
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = random_numbers.choice(keys)
+        inside = place[key]
+        if not isinstance(inside, dict | list) or not inside or random_numbers.random() < 0.1:
+            break
+        place = inside
+    place[key] = random_numbers.choice((*VALUES, random_numbers.choice(names), inside))
+
+
+def _forge_tensor(tensors: dict[str, Any], random_numbers: random.Random) -> None:
+    """Remove a tensor, exchange two, shorten one, or change one of its numbers."""
+    name = random_numbers.choice(sorted(tensors))
+    array = tensors[name].copy()
+    chance = random_numbers.random()
+    if chance < 0.1:
+        del tensors[name]
+    elif chance < 0.3:
+        other = random_numbers.choice(sorted(tensors))
+        tensors[name], tensors[other] = tensors[other], tensors[name]
+    elif chance < 0.45 and array.ndim:
+        tensors[name] = np.ascontiguousarray(array[: random_numbers.randrange(len(array) + 1)])
+    elif array.size:
+        with np.errstate(all="ignore"):
+            value = np.array(random_numbers.choice(NUMBERS)).astype(array.dtype)
+        array.flat[random_numbers.randrange(array.size)] = value
+        tensors[name] = array
 
 
 def _load_and_use(data: bytes) -> None:

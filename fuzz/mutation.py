@@ -35,6 +35,8 @@ class Mutator:
         chance = self.random.random()
         if chance < 0.03:
             return self.random.randbytes(self.random.randrange(200))
+        if chance < 0.2:
+            return content  # for targets that change more than bytes
         data = bytearray(content)
         for _ in range(self.random.choice((1, 1, 1, 2, 3, 6))):
             self.random.choice(self.changes)(data)

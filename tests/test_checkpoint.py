@@ -460,7 +460,15 @@ def _at(value):
     return put
 
 
+def _nested(depth: int) -> object:
+    value: object = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 RUN = "run/fields/run/fields"
+ASKED = "run/fields/settings/fields"
 WRONG = {
     "version": (_set("version", 2), "has format 2, but this coblock knows 1 only"),
     "format": (_set("format", "other"), "it is a other file"),
@@ -470,9 +478,9 @@ WRONG = {
     "class": (_set("run/is", "Popen"), "holds a 'Popen', which is nothing that a fit has"),
     "field": (_set(f"{RUN}/more", 1), "its VariationalRun has other fields"),
     "type": (_set(f"{RUN}/number", "many"), "its number is of the wrong type"),
-    "missing": (_set(f"{RUN}/state", None), "its parts do not fit together"),
+    "missing": (_set(f"{RUN}/state", None), "its state is of the wrong type"),
     "no run": (_set("run", {"is": "tuple", "parts": []}), "it has other starts than it should"),
-    "starts": (_set("run/fields/settings/fields/n_init", 0), "it has other starts"),
+    "starts": (_set("run/fields/settings/fields/n_init", 0), "it asks for 0 starts"),
     "rng": (_set("rng", {"bit_generator": "MT19937"}), "its parts do not fit together"),
     "sweeps": (_set(f"{RUN}/number", 41), "its sweeps are not those that it has counted"),
     "average": (_set(f"{RUN}/averaged", -1), "its sweeps are not those that it has counted"),
@@ -490,13 +498,33 @@ WRONG = {
     "not finite": (_tensor("state.N", _at(np.inf)), "entries that are not numbers"),
     "visits": (_tensor("visits.due.0", lambda due: due[:-1]), "does not have the type and the"),
     "link": (_tensor("link", _at(10**6)), "lead outside of the relation"),
-    "tensor": (lambda _, tensors: tensors.pop("run.trace"), "its parts do not fit together"),
+    "tensor": (lambda _, tensors: tensors.pop("run.trace"), "tensors is missing"),
     "no links": (lambda _, tensors: tensors.pop("link"), "its parts do not fit together"),
     "sizes": (_tensor("search.partition.m.0", _at(-1e200)), "not have the sizes that their labels"),
     "counts": (_tensor("search.partition.n", _at(0.5)), "not have the links that their labels"),
     "soft sizes": (_tensor("state.m.0", _at(-5.0)), "not have the sizes that their memberships"),
     "prior": (_tensor("state.priors.a", _at(0.0)), "not a positive number"),
     "alpha": (_tensor("search.partition.alpha", _at(-1.0)), "not a positive number"),
+    "shared memory": (
+        _set("run/fields/search/fields/best/fields/labels/0/name", "run.search.partition.labels.0"),
+        "one of its tensors is missing, or named twice",
+    ),
+    "foreign tensor": (
+        lambda _, tensors: tensors.update({"run.more": np.zeros(1)}),
+        "1 tensors that belong nowhere",
+    ),
+    "depth": (_set("ended", _nested(50)), "lie too deep inside one another"),
+    "deeper": (_set("ended", _nested(900)), "lie too deep inside one another"),
+    "many starts": (_set(f"{ASKED}/n_init", 10**8), "asks for 100,000,000 starts"),
+    "batches": (_set(f"{ASKED}/batch_size", 0), "limits on clusters or batches"),
+    "negative batches": (_set(f"{ASKED}/batch_size", -3), "limits on clusters or batches"),
+    "no threads": (_set(f"{ASKED}/n_jobs", 0), "its settings are out of range"),
+    "method": (_set(f"{ASKED}/inference", "magic"), "its settings are out of range"),
+    "flag": (_set(f"{RUN}/settled", "yes"), "its settled is of the wrong type"),
+    "shared": (_set(f"{RUN}/schedule", {"is": "shared", "which": "count"}), "do not fit together"),
+    "sums": (_tensor("search.partition.sums.links", lambda n: n[1:]), "not have the links that"),
+    "search": (_set("run/fields/search/fields/step", 10**6), "its search is past its moves"),
+    "failures": (_set("run/fields/search/fields/failures", -(10**9)), "its search counts below 0"),
 }
 
 
@@ -506,6 +534,15 @@ def test_inconsistent_files_are_refused(name, contents, tmp_path):
     rewritten(contents, tmp_path / "fit", change)
     with pytest.raises(CheckpointError, match=sentence):
         read(tmp_path / "fit")
+
+
+def test_settings_that_are_not_those_of_the_parameters_are_refused(contents, tmp_path):
+    rewritten(contents, tmp_path / "fit", _set(f"{ASKED}/max_iter", 10**9))
+    with pytest.raises(CheckpointError, match="its settings are not its parameters"):
+        resume(tmp_path / "fit")
+    rewritten(contents, tmp_path / "fit", _set("parameters/tol", "small"))
+    with pytest.raises(CheckpointError, match="tol must be"):
+        resume(tmp_path / "fit")
 
 
 def test_unknown_parameters_are_refused(contents, tmp_path):

@@ -325,6 +325,7 @@ def _header(text: str | None, _file: object) -> dict[str, Any]:
     require(not wrong, f"its header lacks {', '.join(wrong)}, or has them in another form.")
     sizes = [size for size in header["shape"] if type(size) is int and 0 < size < 2**31]
     square = header["kind"] == "bipartite" or len(set(sizes)) == 1
+    require(0 <= header["seed"] < 2**63, "its seed is out of range.")
     fits = len(header["shape"]) == len(sizes) == 2 and header["kind"] in KINDS and square
     require(fits, "its relation has an impossible kind or shape.")
     return header
@@ -337,11 +338,13 @@ def _checkpoint_of(header: dict[str, Any], tensors: Tensors) -> Checkpoint:
         rng = np.random.default_rng(0)
         rng.bit_generator.state = header["rng"]
         shared = Shared(relation, Schedule(), rng)
-        run = unpack(header["run"], tensors, shared)
-        ended = unpack(header["ended"], tensors, shared)
+        rest = {name: array for name, array in tensors.items() if "." in name}
+        run = unpack(header["run"], rest, shared)
+        ended = unpack(header["ended"], rest, shared)
         fits = isinstance(run, FitRun) and all(isinstance(result, Result) for result in ended)
         require(fits and len(ended) < run.settings.n_init, "it has other starts than it should.")
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        require(not rest, f"it has {len(rest)} tensors that belong nowhere.")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
         msg = f"its parts do not fit together ({error})."

@@ -1,6 +1,6 @@
 """From a model file, or from a checkpoint, back to a fitted estimator."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from coblock import checkpoint, model_file
 from coblock.checkpoint import Checkpoint, CheckpointError
 from coblock.estimator import IRM
-from coblock.fitting import Callback
+from coblock.fitting import Callback, Settings
 from coblock.stored import ModelFileError
 
 
@@ -65,6 +65,7 @@ class Unfinished:
         """Read a checkpoint; see :func:`resume`."""
         under_way = checkpoint.read(path)
         model = _estimator(under_way.parameters, path, "a checkpoint", CheckpointError)
+        _check_settings(model, under_way.run.settings, path)
         return cls(model.set_params(checkpoint=path), under_way)
 
     def fit(self) -> None:
@@ -84,6 +85,18 @@ def _estimator(
         )
         raise kind(msg)
     return IRM(**parameters)
+
+
+def _check_settings(model: IRM, settings: Settings, path: str | Path) -> None:
+    """Refuse a checkpoint whose settings are not those that its parameters give."""
+    try:
+        asked = IRM(**(model.get_params() | {"init": "spectral"}))._settings()
+    except (TypeError, ValueError) as error:
+        msg = f"{path} cannot be used as a checkpoint: {error}"
+        raise CheckpointError(msg) from error
+    if replace(asked, init=settings.init, n_jobs=settings.n_jobs) != settings:
+        msg = f"{path} cannot be used as a checkpoint: its settings are not its parameters."
+        raise CheckpointError(msg)
 
 
 def _complete(model: IRM, *, feature_names: bool) -> None:

@@ -6,7 +6,9 @@ that are named here come back, and they are filled, not called: nothing in a fil
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple, get_type_hints
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +17,12 @@ from coblock.batches import Schedule, Visits
 from coblock.counts import Sums
 from coblock.fitting import FitRun, Settings
 from coblock.hyperparameters import Priors
-from coblock.inference.conditional import ConditionalRun
+from coblock.inference.conditional import MOST_SAMPLES, ConditionalRun
 from coblock.inference.gibbs import GibbsRun, Sample
 from coblock.inference.report import Sweep
-from coblock.inference.search import SearchRun
-from coblock.inference.variational import VariationalRun
+from coblock.inference.search import SHAKES, SWEEPS_A_ROUND, SearchRun
+from coblock.inference.variational import METHODS, VariationalRun
+from coblock.kernels.hyperparameters import LARGEST, SMALLEST
 from coblock.partition import Partition
 from coblock.relation import Relation
 from coblock.result import Result
@@ -44,7 +47,8 @@ CLASSES: dict[str, type] = {
         Visits,
     )
 }
-SIMPLE = (bool, int, float, str, int | None, float | None, float | int)
+DEEPEST = 16  # objects inside one another; a fit needs 8
+MOST_STARTS = 100_000  # that a checkpoint may ask for
 TENSORS: dict[str, Callable[[NDArray[Any]], Any]] = {
     "array": lambda array: array,
     "array by column": lambda array: array.T,
@@ -108,37 +112,64 @@ def _pack_list(values: Any, name: str, tensors: Tensors, shared: Mapping[str, ty
     return {"is": "tuple", "parts": parts} if isinstance(values, tuple) else parts
 
 
-def unpack(packed: Any, tensors: Tensors, shared: Shared) -> Any:
-    """Return the value that was packed; refuse what does not fit together."""
+def unpack(packed: Any, tensors: Tensors, shared: Shared, depth: int = 0) -> Any:
+    """Return the value that was packed; refuse what does not fit together.
+
+    A tensor is removed from ``tensors`` when it is used, so that no two arrays share memory.
+    """
+    require(depth < DEEPEST, "its parts lie too deep inside one another.")
     if isinstance(packed, list):
-        return [unpack(part, tensors, shared) for part in packed]
+        return [unpack(part, tensors, shared, depth + 1) for part in packed]
     if not isinstance(packed, dict):
         return packed
     kind = packed["is"]
     if kind in TENSORS:
-        return TENSORS[kind](tensors[packed["name"]])
+        require(packed["name"] in tensors, "one of its tensors is missing, or named twice.")
+        return TENSORS[kind](tensors.pop(packed["name"]))
     if kind == "tuple":
-        return tuple(unpack(part, tensors, shared) for part in packed["parts"])
+        return tuple(unpack(part, tensors, shared, depth + 1) for part in packed["parts"])
     if kind == "shared":
-        return getattr(shared, packed["which"])
+        return shared._asdict()[packed["which"]]
     require(kind in CLASSES, f"it holds a {str(kind)[:40]!r}, which is nothing that a fit has.")
-    return _filled(CLASSES[kind], packed["fields"], tensors, shared)
+    return _filled(CLASSES[kind], packed["fields"], tensors, shared, depth)
 
 
-def _filled(kind: type, packed: dict[str, Any], tensors: Tensors, shared: Shared) -> Any:
+def _filled(
+    kind: type, packed: dict[str, Any], tensors: Tensors, shared: Shared, depth: int
+) -> Any:
     """Return an object with these fields; it is not counted or put in order anew."""
     names = {field.name for field in fields(kind)}
     require(names == set(packed), f"its {kind.__name__} has other fields than this version's.")
     value: Any = object.__new__(kind)
     hints = get_type_hints(kind)
     for name, part in packed.items():
-        inside = unpack(part, tensors, shared)
-        if hints[name] in SIMPLE:
-            require(isinstance(inside, hints[name]), f"its {name} is of the wrong type.")
+        inside = unpack(part, tensors, shared, depth + 1)
+        require(is_of_type(inside, hints[name]), f"its {name} is of the wrong type.")
         object.__setattr__(value, name, inside)
     if kind in CHECKS:
         CHECKS[kind](value)
     return value
+
+
+def is_of_type(value: Any, hint: Any) -> bool:  # noqa: PLR0911 - one return for each form
+    """Return whether a value agrees with a type annotation of one of :data:`CLASSES`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType}:
+        return any(is_of_type(value, part) for part in parts)
+    if origin is Literal:
+        return value in parts
+    if origin is list:
+        return isinstance(value, list) and all(is_of_type(item, parts[0]) for item in value)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        kinds = parts[:1] * len(value) if parts[-1] is ... else parts
+        return len(value) == len(kinds) and all(map(is_of_type, value, kinds))
+    if origin is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype == get_args(parts[1])[0]
+    exact = hint in {bool, int, float, str, NoneType}
+    finite = hint is not float or (type(value) is float and isfinite(value))
+    return (type(value) is hint if exact else isinstance(value, hint)) and finite
 
 
 # What kernels trust
@@ -173,8 +204,8 @@ def _check_tables(m: list[Any], *tables: NDArray[Any]) -> tuple[int, int]:
 
 def _check_positive(*numbers: float | list[float] | NDArray[Any]) -> None:
     for number in numbers:
-        possible = np.isfinite(number).all() and np.greater(number, 0.0).all()
-        require(possible, "one of its hyperparameters is not a positive number.")
+        possible = np.greater_equal(number, SMALLEST) & np.less_equal(number, LARGEST)
+        require(np.all(possible), "one of its hyperparameters is not a positive number in range.")
 
 
 def _check_partition(partition: Partition) -> None:
@@ -191,6 +222,17 @@ def _check_partition(partition: Partition) -> None:
     require(fits, "its blocks do not have the links that their labels say.")
 
 
+def _check_sums(partition: Partition | None) -> None:
+    """Refuse sums that are not those of the labels; Gibbs does not keep them up to date."""
+    if partition is None:
+        return
+    clusters = (partition.m[0].size, partition.m[-1].size)
+    right = Sums.of_labels(partition.relation, partition.labels, clusters)
+    for field in fields(Sums):
+        fits = np.array_equal(getattr(partition.sums, field.name), getattr(right, field.name))
+        require(fits, "its blocks do not have the links that their labels say.")
+
+
 def _check_state(state: State) -> None:
     relation, sums, priors = state.relation, state.sums, state.priors
     _check_domains(relation, state.q, state.sure, state.m, priors.alpha)
@@ -200,7 +242,8 @@ def _check_state(state: State) -> None:
     _check_array(sums.own, np.float64, (2, clusters[0]))
     for q, sure, m, size in zip(state.q, state.sure, state.m, relation.sizes, strict=True):
         _check_array(q, np.float64, (size, m.size))
-        require(np.isfinite(q).all() and (q >= 0.0).all(), "its memberships are not probabilities.")
+        possible = np.isfinite(q).all() and (q >= 0.0).all() and (q <= 1.0).all()
+        require(possible, "its memberships are not probabilities.")
         fits = (np.abs(q.sum(axis=0) - m) <= CLOSE * size).all()
         require(fits, "its clusters do not have the sizes that their memberships say.")
         _check_labels(sure, size, -1, m.size)
@@ -230,13 +273,48 @@ def _check_conditional(run: ConditionalRun) -> None:
     _check_domains(relation, run.q or m)
     for q, size, of_cluster in zip(run.q, relation.sizes, m, strict=False):
         _check_array(q, np.float64, (size, of_cluster.size))
-    require((run.chain is not None) == (run.samples > 0), "it is mixed up.")
+    _check_sums(run.partition)
+    _check_sums(run.chain)
+    counted = 0 <= run.samples <= MOST_SAMPLES and (run.chain is not None) == (run.samples > 0)
+    require(counted, "its samples are not those that it has counted.")
     if run.chain is not None:
         same = all(c.size == z.size for c, z in zip(run.chain.m, m, strict=True))
         require(same and run.settled, "its samples are of other clusters.")
 
 
+def _check_search(run: SearchRun) -> None:
+    counts = (run.number, run.step, run.rounds, run.failures, run.loosenings)
+    require(min(counts) >= 0, "its search counts below 0.")
+    _check_limit(run.most_clusters, len(run.partition.labels))
+    _check_sums(run.partition)
+    _check_sums(run.best)
+    longest = SWEEPS_A_ROUND if run.climbing else SHAKES
+    require(run.step <= longest, "its search is past its moves.")
+    require(run.climbing or run.best is not None, "its search lacks its best partition.")
+
+
+def _check_limit(limit: tuple[int, ...] | None, domains: int) -> None:
+    fits = limit is None or (len(limit) == domains and min(limit) > 0)
+    require(fits, "its limits on clusters or batches are not positive, one for each domain.")
+
+
+def _check_settings(settings: Settings) -> None:
+    require(
+        1 <= settings.n_init <= MOST_STARTS,
+        f"it asks for {settings.n_init:,} starts; between 1 and {MOST_STARTS:,} are possible.",
+    )
+    for pair in (settings.max_clusters, settings.batch_size):
+        _check_limit((pair, pair) if isinstance(pair, int) else pair, 2)
+    possible = settings.max_iter > 0 and settings.tol >= 0.0 and settings.n_jobs != 0
+    possible &= settings.burn_in is None or settings.burn_in >= 0
+    possible &= settings.inference in {*METHODS, "gibbs"}
+    possible &= settings.init in {"spectral", "random", "given"}
+    require(possible, "its settings are out of range.")
+
+
 def _check_gibbs(run: GibbsRun) -> None:
+    require(run.number >= 0 and run.max_iter > 0, "its chain counts below 0.")
+    _check_samples(run.samples, run.partition.relation)
     _check_domains(run.partition.relation, run._tally)
     for tally, m, size in zip(
         run._tally, run.partition.m, run.partition.relation.sizes, strict=True
@@ -253,21 +331,30 @@ def _check_result(result: Result) -> None:
     for q, label, size in zip(result.memberships, result.labels, relation.sizes, strict=True):
         _check_array(q, np.float64, (size, q.shape[1]))
         _check_labels(label, size, 0, q.shape[1])
+    _check_samples(result.samples, relation)
+    _check_positive(result.priors.a, result.priors.b, result.priors.alpha)
 
 
 def _check_sample(sample: Sample) -> None:
-    for label, clusters in zip(sample.labels, sample.probability.shape, strict=False):
+    shape = sample.probability.shape
+    require(len(shape) == 2 and len(sample.labels) in {1, 2}, "its samples have another form.")
+    for label, clusters in zip(sample.labels, shape, strict=False):
         _check_labels(label, label.size, 0, clusters)
 
 
+def _check_samples(samples: list[Sample], relation: Relation) -> None:
+    for sample in samples:
+        sizes = tuple(label.size for label in sample.labels)
+        require(sizes == relation.sizes, "its samples are of other objects.")
+
+
 def _check_fit(run: FitRun) -> None:
-    require(isinstance(run.settings, Settings), "it lacks the settings of the fit.")
-    parts = ((run.search, SearchRun), (run.run, ConditionalRun | GibbsRun | VariationalRun))
-    require(all(part is None or isinstance(part, kind) for part, kind in parts), "it is mixed up.")
     if run.initial is not None:
         _check_domains(run.relation, run.initial)
         for q, size in zip(run.initial, run.relation.sizes, strict=True):
+            require(q.ndim == 2 and q.shape[1] > 0, "its start has no clusters.")
             _check_array(q, np.float64, (size, q.shape[1]))
+            require(np.isfinite(q).all(), "its start has entries that are not numbers.")
 
 
 CHECKS: dict[type, Callable[[Any], None]] = {
@@ -277,6 +364,8 @@ CHECKS: dict[type, Callable[[Any], None]] = {
     Partition: _check_partition,
     Result: _check_result,
     Sample: _check_sample,
+    SearchRun: _check_search,
+    Settings: _check_settings,
     State: _check_state,
     VariationalRun: _check_variational,
 }
