@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from coblock.evaluation import HeldOut, hold_out
+from coblock.analysis.evaluation import HeldOut, hold_out
 from coblock.generate import Drawn, synth1, synth2
 
 FOLDER = Path(os.environ.get("DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -25,10 +25,10 @@ from speed.__main__ import source_version
 from speed.bounded import peer
 
 from coblock import IRM
-from coblock.evaluation import HeldOut
-from coblock.partition import Partition
-from coblock.prediction import mean_log_probability
-from coblock.relation import Relation
+from coblock.analysis.evaluation import HeldOut
+from coblock.analysis.prediction import mean_log_probability
+from coblock.model.partition import Partition
+from coblock.model.relation import Relation
 
 PAGE = Path(__file__).parents[1] / "docs" / "quality.md"
 HELD_OUT = {  # the paper's best method at K = 20, where its relation is the same

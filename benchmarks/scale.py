@@ -31,9 +31,9 @@ from scipy import sparse
 from scipy.optimize import nnls
 
 from coblock import IRM, __version__
-from coblock.batches import PARTS
 from coblock.distributed import DistributedIRM
 from coblock.distributed.schedule import BATCHES
+from coblock.inference.schedule import PARTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 BLOCKS = (20, 15)

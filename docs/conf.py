@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from commands import page
 
 from coblock import __version__
-from coblock.cli import app as command_line
+from coblock.ui.cli import app as command_line
 
 project = "coblock"
 author = "The coblock developers"

@@ -13,8 +13,8 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from coblock import IRM, load
-from coblock.model_file import KEY, digest
-from coblock.stored import ModelFileError
+from coblock.io.model_file import KEY, digest
+from coblock.io.result_codec import ModelFileError
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures"
 VALUES = (None, True, -1, 0, 1, 3, 10**8, 10**30, -0.5, 1e308, "x", [], {}, [[0]], {"is": "tuple"})

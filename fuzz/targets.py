@@ -12,9 +12,9 @@ import model_file
 from scipy import sparse
 from scipy.io import mmwrite
 
-from coblock.checkpoint import CheckpointError
-from coblock.readers import ReadError, read
-from coblock.stored import ModelFileError
+from coblock.io.checkpoint import CheckpointError
+from coblock.io.readers import ReadError, read
+from coblock.io.result_codec import ModelFileError
 
 KINDS = ("bipartite", "directed", "undirected")
 

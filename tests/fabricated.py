@@ -3,10 +3,10 @@
 import numpy as np
 from scipy import sparse
 
-from coblock.hyperparameters import Priors
-from coblock.inference.report import Sweep
-from coblock.relation import Relation
-from coblock.result import Result, conclude
+from coblock.model.hyperparameters import Priors
+from coblock.model.relation import Relation
+from coblock.model.result import Result, conclude
+from coblock.model.trace import Sweep
 
 NASTY = [
     "<img src=x onerror=\"document.title='run'\">",

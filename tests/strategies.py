@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
-from coblock.hyperparameters import Priors
-from coblock.relation import Relation
-from coblock.state import State
+from coblock.model.hyperparameters import Priors
+from coblock.model.relation import Relation
+from coblock.model.state import State
 
 KINDS = ("bipartite", "directed", "undirected")
 

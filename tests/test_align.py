@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coblock.prediction import align
-from coblock.relation import Relation
+from coblock.analysis.prediction import align
+from coblock.model.relation import Relation
 
 NAMES = [f"c{j}" for j in range(7)]
 

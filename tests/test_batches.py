@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import reference
-from coblock.batches import (
+from coblock.generate import synth1
+from coblock.inference.cvb import sweep_zeroth_order
+from coblock.inference.fit import FitRun, Settings, follow
+from coblock.inference.posterior import MOST_SAMPLES, ConditionalRun
+from coblock.inference.schedule import (
     LONGEST_REST,
     Schedule,
     Visits,
@@ -20,19 +24,15 @@ from coblock.batches import (
     no_change,
     sweep_memberships,
 )
-from coblock.counts import climb
-from coblock.fitting import FitRun, Settings, follow
-from coblock.generate import synth1
-from coblock.hyperparameters import Priors
-from coblock.inference.conditional import MOST_SAMPLES, ConditionalRun
-from coblock.inference.cvb import sweep_zeroth_order
+from coblock.inference.start import memberships_of
 from coblock.inference.variational import VariationalRun
 from coblock.kernels import batch
 from coblock.kernels.tables import shared_tables
-from coblock.partition import Partition
-from coblock.relation import Relation
-from coblock.start import memberships_of
-from coblock.state import State
+from coblock.model.counts import climb
+from coblock.model.hyperparameters import Priors
+from coblock.model.partition import Partition
+from coblock.model.relation import Relation
+from coblock.model.state import State
 from strategies import Case, cases, make_case
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
@@ -436,7 +436,7 @@ def test_only_the_averaged_method_averages():
 
 
 def test_much_data_is_not_sampled(monkeypatch):
-    monkeypatch.setattr("coblock.inference.conditional.SAMPLED_VISITS", 100)
+    monkeypatch.setattr("coblock.inference.posterior.SAMPLED_VISITS", 100)
     run = around_a_partition(synth1(0).X)
     assert run.samples == 0
     for q, found in zip(run.memberships, given_the_partition(run), strict=True):

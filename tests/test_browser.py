@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coblock.report import write_report
+from coblock.ui.report import write_report
 from fabricated import NASTY, large_result, one_domain_result, small_result
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

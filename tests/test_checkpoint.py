@@ -21,15 +21,16 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 import coblock
-from coblock import IRM, checkpoint, interruption, resume
-from coblock.checkpoint import Checkpoint, CheckpointError, Keeper, read, write_tensors
-from coblock.cli import app
-from coblock.files import WriteError
-from coblock.inference.conditional import ConditionalRun
+from coblock import IRM, resume
 from coblock.inference.gibbs import GibbsRun
+from coblock.inference.posterior import ConditionalRun
+from coblock.io import checkpoint
+from coblock.io.atomic import WriteError
+from coblock.io.checkpoint import Checkpoint, CheckpointError, Keeper, read, write_tensors
+from coblock.io.model_file import digest
+from coblock.io.state_codec import pack, unpack
 from coblock.loading import Unfinished
-from coblock.model_file import digest
-from coblock.packing import pack, unpack
+from coblock.ui.cli import app, interruption
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 KINDS = ("bipartite", "directed", "undirected")
@@ -58,8 +59,8 @@ def bits(model: IRM) -> tuple:
         *(model.row_labels_, model.column_labels_, model.row_membership_),
         *(model.column_membership_, model.block_links_, model.block_cells_),
         *(np.asarray(part) for part in (*model.concentration_, *model.block_prior_)),
-        *(sample.probability for sample in model._result.samples),
-        *(label for sample in model._result.samples for label in sample.labels),
+        *(sample.probability for sample in model.result_.samples),
+        *(label for sample in model.result_.samples for label in sample.labels),
     )
     numbers = (model.log_evidence_, model.stability_, model.converged_, model.n_iter_)
     return trace, numbers, [(array.dtype, array.shape, array.tobytes()) for array in arrays]
@@ -221,7 +222,7 @@ def test_a_given_start_is_kept(start, tmp_path):
     def model(**more):
         made = IRM(**parameters, **more)
         if start == "warm":
-            made._publish(earlier._result)
+            made._publish(earlier.result_)
         return made
 
     unbroken = model().fit(X)
@@ -255,7 +256,7 @@ def test_names_and_parameters_are_in_the_file(tmp_path):
     heard = []
     model = resume(path, callback=heard.append, keep=True)
     assert Path(path).exists()
-    assert model._result.relation.column_names == tuple(names)
+    assert model.result_.relation.column_names == tuple(names)
     assert list(model.feature_names_in_) == names
     assert model.n_features_in_ == 20
     assert model.predict(frame).shape == (20,)
@@ -668,7 +669,7 @@ def test_what_a_killed_process_has_left_half_written_is_removed(tmp_path):
         def look(temporary, seen=leftover):
             seen.append(temporary)
 
-        coblock.files.write_whole(target, look)
+        coblock.io.atomic.write_whole(target, look)
         leftover[0].write_bytes(b"half")
         target.unlink()
     IRM(checkpoint=path, max_iter=3).fit(data("bipartite"))
@@ -758,11 +759,11 @@ LONG = {"random_state": 1, "tol": 0, "max_iter": 250, "n_init": 3, "batch_size":
 SERVER = """
 import os, sys, warnings
 import numpy as np
-import coblock.checkpoint
+import coblock.io.checkpoint
 from coblock import IRM
 
 warnings.simplefilter("ignore")
-coblock.checkpoint.EVERY = 0.0  # after every sweep: most kills come while a file is written
+coblock.io.checkpoint.EVERY = 0.0  # after every sweep: most kills come while a file is written
 data, path, model = sys.argv[1:4]
 X, parameters = np.load(data), eval(sys.argv[4])
 IRM(**parameters | {"max_iter": 40, "n_init": 1}).fit(X)  # kernels are loaded once
@@ -845,7 +846,7 @@ def test_a_command_that_is_interrupted_can_be_resumed(tmp_path):
     parameters = {"relation": "directed", "tol": 0, "max_iter": 3000}
     stopped(path, X, 2, **parameters)
     written = path.stat().st_mtime_ns
-    command = [sys.executable, "-m", "coblock.cli", "resume", str(path)]
+    command = [sys.executable, "-m", "coblock", "resume", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as running:
         while path.stat().st_mtime_ns == written:  # written anew when the fit goes on
             assert running.poll() is None

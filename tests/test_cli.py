@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 import coblock
 import coblock.datasets
-from coblock.cli import COMMANDS, app
-from coblock.cli.results import FILES
 from coblock.datasets import load_senate
-from coblock.terminal import senate_page
+from coblock.ui.cli import COMMANDS, app
+from coblock.ui.cli.results import FILES
+from coblock.ui.terminal import senate_page
 
 HEAVY = ("sklearn", "numba", "scipy", "numpy", "polars", "matplotlib", "narwhals")
 
@@ -164,7 +164,7 @@ def test_help_answers_in_half_a_second():
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert run("-m", "coblock.cli", "--help").returncode == 0
+        assert run("-m", "coblock", "--help").returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert 0.0 < min(seconds) < 0.5
@@ -186,8 +186,8 @@ def test_without_a_command_there_is_help():
 @pytest.mark.parametrize(
     "program",
     [
-        "import coblock.cli",
-        "from typer.testing import CliRunner; from coblock.cli import app; "
+        "import coblock.ui.cli",
+        "from typer.testing import CliRunner; from coblock.ui.cli import app; "
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0",
     ],
     ids=["import", "help"],
@@ -205,6 +205,6 @@ def test_the_check_for_heavy_imports_can_fail():
 
 
 def test_the_module_can_be_run():
-    ran = run("-m", "coblock.cli", "--help")
+    ran = run("-m", "coblock", "--help")
     assert ran.returncode == 0
     assert "demo" in ran.stdout

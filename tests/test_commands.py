@@ -22,15 +22,15 @@ from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
-import coblock.files
+import coblock.io.atomic
 from coblock import load
-from coblock.cli import app
-from coblock.cli.failures import in_options
-from coblock.cli.options import Fitting, Layout, spread
-from coblock.cli.results import FILES
+from coblock.analysis.evaluation import Evaluation, Scores
 from coblock.estimator import IRM
-from coblock.evaluation import Evaluation, Scores
-from coblock.terminal import evaluation_page
+from coblock.ui.cli import app
+from coblock.ui.cli.failures import in_options
+from coblock.ui.cli.options import Fitting, Layout, spread
+from coblock.ui.cli.results import FILES
+from coblock.ui.terminal import evaluation_page
 from fabricated import NASTY
 
 ROWS, COLUMNS = 24, 18
@@ -163,7 +163,7 @@ def in_a_terminal(arguments: list[str]) -> tuple[int, str]:
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "coblock.cli", *arguments],
+        [sys.executable, "-m", "coblock", *arguments],
         stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environment,
     )  # fmt: skip
     os.close(theirs)
@@ -208,7 +208,7 @@ def test_predict_matches_columns_by_name(model, tmp_path):
     table = pl.read_csv(ran.stdout.encode())
     assert table["name"].to_list() == ["old", "new, 1"]
     known = load(model)
-    names = known._result.relation.row_names
+    names = known.result_.relation.row_names
     assert table["cluster"][0] == known.row_labels_[names.index("u2")]
     assert table["cluster"][1] == known.row_labels_[names.index("u3")]
 
@@ -252,7 +252,7 @@ def test_evaluate(edges):
 
 
 def test_an_evaluation_tells_which_fit_is_under_way_and_small_scores(edges, monkeypatch):
-    monkeypatch.setattr("coblock.cli.talk.LOG_EVERY", 0.0)
+    monkeypatch.setattr("coblock.ui.cli.talk.LOG_EVERY", 0.0)
     ran = coblock_("evaluate", edges, "--runs", "2")
     assert re.search(r"^fit 2 of 2, sweep 1: ", ran.stderr, re.MULTILINE)
     assert "10% held out in each of 2 runs: " in ran.stdout
@@ -317,7 +317,7 @@ def test_export_to_a_graph(model, tmp_path, kind):
     graph = getattr(networkx, f"read_{kind}")(out)
     known = load(model)
     assert graph.number_of_edges() == len(blocks())
-    for name, label in zip(known._result.relation.row_names, known.row_labels_, strict=True):
+    for name, label in zip(known.result_.relation.row_names, known.row_labels_, strict=True):
         assert graph.nodes[name]["cluster"] == label
         assert graph.nodes[name]["bipartite"] == 0
 
@@ -463,7 +463,7 @@ def limited(arguments: list[str], size: int) -> subprocess.CompletedProcess[str]
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     return subprocess.run(
-        [sys.executable, "-m", "coblock.cli", *arguments],
+        [sys.executable, "-m", "coblock", *arguments],
         check=False, capture_output=True, text=True, timeout=60, preexec_fn=limit,
     )  # fmt: skip
 
@@ -495,7 +495,7 @@ def test_disks_that_fail_leave_nothing(edges, model, tmp_path, monkeypatch, code
     def fail(path: Path) -> None:
         raise OSError(code, os.strerror(code), str(path))
 
-    monkeypatch.setattr(coblock.files, "_sync", fail)
+    monkeypatch.setattr(coblock.io.atomic, "_sync", fail)
     out = str(tmp_path / "o")
     for command in (
         ["fit", edges, "--out", out],
@@ -573,7 +573,7 @@ def nasty(tmp_path_factory) -> Path:
 
 def test_nasty_names_survive(nasty):
     names = pl.read_parquet(nasty / "nasty.parquet")["user"].unique(maintain_order=True)
-    kept = load(nasty / "o" / "model.safetensors")._result.relation.row_names
+    kept = load(nasty / "o" / "model.safetensors").result_.relation.row_names
     assert list(kept) == names.to_list()
     with (nasty / "o" / "rows.csv").open(encoding="utf-8", newline="") as file:
         written = [line["name"] for line in csv.DictReader(file)]

@@ -17,7 +17,7 @@ def senate():
 
 
 def raw_lines():
-    text = (files("coblock") / "data" / "senate109.csv").read_text(encoding="ascii")
+    text = (files("coblock.datasets") / "senate109.csv").read_text(encoding="ascii")
     return list(csv.reader(text.splitlines()))[1:]
 
 

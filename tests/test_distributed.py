@@ -31,17 +31,17 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 
 from coblock import IRM, load, read
-from coblock.cli import app
 from coblock.distributed import ClusterError, DistributedIRM, compact, connection, fit_on_cluster
 from coblock.distributed.checkpoint import CheckpointError
 from coblock.distributed.course import Course
 from coblock.distributed.layout import Layout
 from coblock.distributed.schedule import ClusterSchedule
 from coblock.distributed.source import read_file
+from coblock.io.readers import Reader, ReadError
+from coblock.io.readers.pairs import Columns
+from coblock.io.readers.text import Layout as Text
 from coblock.kernels.memberships import sure_clusters
-from coblock.readers import Reader, ReadError
-from coblock.readers.pairs import Columns
-from coblock.readers.text import Layout as Text
+from coblock.ui.cli import app
 
 SEED, SWEEPS = 3, 10
 BATCH = 400  # in four parts
@@ -135,7 +135,7 @@ def fitted(client, folder, **parameters):
 def test_bits_are_those_of_one_machine(client, edges, local):
     model = fitted(client, edges.folder)
     assert_same(model, local)
-    assert model._result.relation.row_names == local._result.relation.row_names
+    assert model.result_.relation.row_names == local.result_.relation.row_names
     model.release()
 
 
@@ -222,7 +222,7 @@ def test_a_whole_fit_is_that_of_one_machine(client, edges, prior):
 
 
 def test_a_start_in_single_precision_is_that_of_one_machine(client, edges, monkeypatch):
-    monkeypatch.setattr("coblock.spectral.MANY_OBJECTS", 1000)
+    monkeypatch.setattr("coblock.inference.spectral.MANY_OBJECTS", 1000)
     relation = read(edges.frame, value="value").relation
     common = {"max_iter": 2, "random_state": SEED, "batch_size": BATCH}
     here = IRM(**common, tol=0).fit(relation)
@@ -284,7 +284,7 @@ def test_the_command_fits_on_a_cluster(cluster, edges, tmp_path):
 
 
 def test_a_terminal_shows_a_bar_while_the_cluster_works(cluster, edges, tmp_path):
-    command = [sys.executable, "-m", "coblock.cli", "fit"]
+    command = [sys.executable, "-m", "coblock", "fit"]
     command += [str(edges.folder), "--max-iter", "6", "--tol", "0"]
     command += ["--out", str(tmp_path / "out"), "--scheduler"]
     mine, theirs = pty.openpty()
@@ -318,7 +318,7 @@ def test_a_terminal_shows_a_bar_while_the_cluster_works(cluster, edges, tmp_path
 def test_workers_use_the_threads_they_have_and_no_others(client, edges):
     assert set(client.nthreads().values()) == {1}
     model = fitted(client, edges.folder, max_iter=2)
-    layouts = model._result.relation.crew.layouts
+    layouts = model.result_.relation.crew.layouts
     assert all(layout.used == min(4, layout.parts) > 1 for layout in layouts)
     pools = client.run(lambda: [pool["num_threads"] for pool in threadpool_info()])
     model.release()
@@ -474,7 +474,7 @@ def test_workers_that_join_get_shards_and_may_leave(edges):
                 growing.scale(2)
 
         model = fitted(client, edges.folder, callback=grow, **common)
-        assert model._result.relation.crew.layouts[0].used == 3
+        assert model.result_.relation.crew.layouts[0].used == 3
         assert_same(model, local)
         names = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
         assert {"coblock-read", "coblock-shard-rows", "coblock-visit-columns"} <= set(names)
@@ -508,7 +508,7 @@ def test_the_contract_of_the_estimator(client, edges, tmp_path):
     assert model.link_probability(0, 1) == here.link_probability(0, 1)
     assert model.summary() == here.summary()
     assert model.rows_.shape == here.rows_.shape
-    assert pickle.loads(pickle.dumps(model._result)).log_evidence == here.log_evidence_
+    assert pickle.loads(pickle.dumps(model.result_)).log_evidence == here.log_evidence_
     with pytest.raises(RuntimeError, match="collect"):
         model.save(tmp_path / "model.safetensors")
     model.collect().save(tmp_path / "model.safetensors")

@@ -100,7 +100,7 @@ def test_what_the_list_names_exists(column, folder):
 
 def test_the_search_for_names_can_fail():
     assert exists("kernels.blocks.shift", SOURCE)
-    assert exists("state.State.bound", SOURCE)
+    assert exists("model.state.State.bound", SOURCE)
     assert not exists("kernels.blocks.shifted", SOURCE)
     assert not exists("nowhere.shift", SOURCE)
 
@@ -133,7 +133,7 @@ def test_examples_in_docstrings(name):
 
 def test_the_main_modules_have_examples():
     finder = doctest.DocTestFinder()
-    for name in ("datasets", "estimator", "evaluation", "generate", "relation"):
+    for name in ("datasets", "estimator", "analysis.evaluation", "generate", "model.relation"):
         module = importlib.import_module(f"coblock.{name}")
         examples = sum(len(found.examples) for found in finder.find(module))
         assert examples >= 2, name
@@ -266,7 +266,7 @@ def test_compile_options_are_set_in_one_place():
         (global_random_numbers, "np.random.seed(0)\n", ["np.random.seed"]),
         (global_random_numbers, "from random import choice\n", ["random"]),
         (global_random_numbers, "np.random.default_rng(0)\n", []),
-        (foreign_to_kernels, "from coblock.state import State\n", ["coblock.state"]),
+        (foreign_to_kernels, "from coblock.model.state import State\n", ["coblock.model.state"]),
         (foreign_to_kernels, "from coblock import checks\n", ["coblock"]),
         (foreign_to_kernels, "from ..state import State\n", ["..state"]),
         (foreign_to_kernels, "import numpy\nfrom coblock.kernels import kernel\n", []),

@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score, consensus_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import coblock.fitting
-import coblock.prediction
+import coblock.analysis.prediction
+import coblock.inference.fit
 import reference
 from coblock import IRM, Relation
-from coblock.inference.report import Sweep
+from coblock.model.trace import Sweep
 
 KINDS = ("bipartite", "directed", "undirected")
 DETERMINISTIC = ("acvb0", "acvb", "cvb0", "cvb", "vb")
@@ -397,14 +397,14 @@ def test_the_papers_variance_takes_another_course():
 @pytest.mark.parametrize("inference", ["acvb0", "gibbs"])
 def test_of_several_starts_the_best_is_kept(inference, monkeypatch):
     evidences = []
-    original = coblock.fitting.fit_once
+    original = coblock.inference.fit.fit_once
 
     def recorded(*args, **kwargs):
         result = original(*args, **kwargs)
         evidences.append(result.log_evidence)
         return result
 
-    monkeypatch.setattr(coblock.fitting, "fit_once", recorded)
+    monkeypatch.setattr(coblock.inference.fit, "fit_once", recorded)
     model = fit("bipartite", inference, n_init=6, **PLAIN)
     assert len(evidences) == 6
     assert len(set(evidences)) > 1, "starts that all end alike show nothing"
@@ -683,7 +683,7 @@ def test_no_positions_have_no_probabilities():
 def test_cells_are_scored_piece_by_piece(monkeypatch):
     model = best("bipartite")
     whole = model.link_probability(np.arange(29)[:, None], np.arange(20))
-    monkeypatch.setattr(coblock.prediction, "CHUNK", 7)
+    monkeypatch.setattr(coblock.analysis.prediction, "CHUNK", 7)
     pieces = model.link_probability(np.arange(29)[:, None], np.arange(20))
     assert_allclose(pieces, whole, rtol=1e-12)
 
@@ -707,7 +707,7 @@ def test_positions_that_do_not_exist_are_refused(rows, columns, error, words):
 
 def test_gibbs_averages_link_probabilities_over_its_samples():
     model = fitted("directed", "gibbs")
-    samples = model._result.samples
+    samples = model.result_.samples
     assert len(samples) == 20  # the second half of 40 sweeps
     rows, columns = np.indices((25, 25))
     average = np.mean(

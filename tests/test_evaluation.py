@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
 from coblock import IRM, Relation
-from coblock.evaluation import LARGEST, Hidden, evaluate, hide, hold_out, score
+from coblock.analysis.evaluation import LARGEST, Hidden, evaluate, hide, hold_out, score
 from coblock.generate import planted
 from strategies import cases
 

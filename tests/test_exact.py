@@ -8,12 +8,12 @@ from numpy.testing import assert_allclose
 from scipy.stats import chi2
 
 import reference
-from coblock.hyperparameters import Priors
 from coblock.inference.gibbs import GibbsRun
 from coblock.inference.variational import VariationalRun
-from coblock.partition import Partition
-from coblock.relation import Relation
-from coblock.state import State
+from coblock.model.hyperparameters import Priors
+from coblock.model.partition import Partition
+from coblock.model.relation import Relation
+from coblock.model.state import State
 from strategies import cases
 
 TINY = {

@@ -16,9 +16,9 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from coblock import IRM, Relation
-from coblock.annotate import label_anndata, label_graph
-from coblock.export import to_frame, write_tables
-from coblock.files import WriteError
+from coblock.io.annotate import label_anndata, label_graph
+from coblock.io.atomic import WriteError
+from coblock.io.export import to_frame, write_tables
 
 X = np.kron(np.eye(2), np.ones((6, 5)))
 X[11] = 0.0
@@ -65,7 +65,7 @@ def read(path) -> list[dict[str, str]]:
 
 
 def test_the_tables_of_the_contract(model, tmp_path):
-    paths = write_tables(model._result, tmp_path / "new" / "folder")
+    paths = write_tables(model.result_, tmp_path / "new" / "folder")
     assert [path.name for path in paths] == ["rows.csv", "columns.csv", "blocks.csv", "trace.csv"]
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(
         path.name for path in paths
@@ -91,10 +91,10 @@ def test_the_tables_of_the_contract(model, tmp_path):
 
 
 def test_names_cannot_carry_formulas_unless_asked(model, tmp_path):
-    rows = read(write_tables(model._result, tmp_path)[0])
+    rows = read(write_tables(model.result_, tmp_path)[0])
     expected = [f"'{name}" for name in ROWS[:RISKY]] + ROWS[RISKY:]
     assert [row["name"] for row in rows] == expected
-    rows = read(write_tables(model._result, tmp_path, formulas=True)[0])
+    rows = read(write_tables(model.result_, tmp_path, formulas=True)[0])
     assert [row["name"] for row in rows] == ROWS
     again = pl.read_csv(tmp_path / "rows.csv")  # another reader understands them as well
     assert again["name"].fill_null("").to_list() == ROWS
@@ -104,7 +104,7 @@ def test_names_cannot_carry_formulas_unless_asked(model, tmp_path):
 @given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, max_size=2))
 def test_any_name_comes_back_from_the_table(names, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
-    result = replace(SMALL._result, relation=Relation.build(np.eye(2), row_names=names))
+    result = replace(SMALL.result_, relation=Relation.build(np.eye(2), row_names=names))
     rows = read(write_tables(result, folder, formulas=True)[0])
     assert [row["name"] for row in rows] == names
     rows = read(write_tables(result, folder)[0])
@@ -113,17 +113,17 @@ def test_any_name_comes_back_from_the_table(names, tmp_path_factory):
 
 def test_names_that_utf_8_cannot_write_are_spelt_out(tmp_path):
     model = fit(Relation.build(np.eye(2), row_names=["ok", "half \ud83d"]), max_iter=3)
-    assert read(write_tables(model._result, tmp_path)[0])[1]["name"] == "half \\ud83d"
+    assert read(write_tables(model.result_, tmp_path)[0])[1]["name"] == "half \\ud83d"
 
 
 def test_without_names_positions_stand_there(tmp_path):
     frame = SMALL.to_frame()
     assert frame["name"].to_list() == [0, 1]
-    assert read(write_tables(SMALL._result, tmp_path)[0])[1]["name"] == "1"
+    assert read(write_tables(SMALL.result_, tmp_path)[0])[1]["name"] == "1"
 
 
 def test_one_domain_has_the_same_table_twice(graph_model, tmp_path):
-    rows, columns, *_ = write_tables(graph_model._result, tmp_path)
+    rows, columns, *_ = write_tables(graph_model.result_, tmp_path)
     assert rows.read_bytes() == columns.read_bytes()
 
 
@@ -138,9 +138,9 @@ def test_names_of_columns_serve_one_domain():
 def test_a_folder_that_cannot_be_made(model, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(WriteError, match="cannot be made"):
-        write_tables(model._result, tmp_path / "file")
+        write_tables(model.result_, tmp_path / "file")
     with pytest.raises(WriteError, match="cannot be made"):
-        write_tables(model._result, tmp_path / "file" / "inside")
+        write_tables(model.result_, tmp_path / "file" / "inside")
 
 
 @pytest.mark.parametrize("what", ["rows", "columns", "blocks"])
@@ -160,7 +160,7 @@ def test_frames_that_do_not_exist(model, monkeypatch):
         model.to_frame("rows", library="excel")
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
-        to_frame(model._result, "rows", "pandas")
+        to_frame(model.result_, "rows", "pandas")
 
 
 # Graphs

@@ -8,16 +8,16 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
-from coblock.batches import Schedule
 from coblock.datasets import load_senate
-from coblock.fitting import FitRun, Settings, fit, fit_once, follow, has_converged
 from coblock.generate import synth1
-from coblock.hyperparameters import Priors
-from coblock.inference.report import Sweep
+from coblock.inference.fit import FitRun, Settings, fit, fit_once, follow, has_converged
+from coblock.inference.schedule import Schedule
+from coblock.inference.start import random_memberships
 from coblock.inference.variational import VariationalRun
-from coblock.relation import Relation
-from coblock.start import random_memberships
-from coblock.state import State
+from coblock.model.hyperparameters import Priors
+from coblock.model.relation import Relation
+from coblock.model.state import State
+from coblock.model.trace import Sweep
 
 
 def start(relation: Relation, K: int, seed: int = 0) -> State:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import coblock.files
-from coblock.files import WriteError, check_writable, write_folder, write_whole
+import coblock.io.atomic
+from coblock.io.atomic import WriteError, check_writable, write_folder, write_whole
 
 
 def two(place: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_message_names_the_file_where_it_would_have_been(tmp_path, monkeypat
     def full(_: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(coblock.files, "_sync", full)
+    monkeypatch.setattr(coblock.io.atomic, "_sync", full)
     with pytest.raises(WriteError) as refusal:
         write_folder(tmp_path / "o", two)
     assert str(refusal.value).startswith(f"{tmp_path / 'o' / 'a'} cannot be written: the disk is")

@@ -8,7 +8,9 @@ from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
 
 import reference
-from coblock.hyperparameters import (
+from coblock.inference.gibbs import RATE, SHAPE, sample_concentration, slice_sample
+from coblock.kernels.hyperparameters import block_derivatives, block_log_likelihood
+from coblock.model.hyperparameters import (
     Priors,
     block_fixed_point,
     block_newton,
@@ -16,8 +18,6 @@ from coblock.hyperparameters import (
     concentration_newton,
     crp_concentration,
 )
-from coblock.inference.gibbs import RATE, SHAPE, sample_concentration, slice_sample
-from coblock.kernels.hyperparameters import block_derivatives, block_log_likelihood
 
 counts = st.lists(st.floats(0, 1e4), min_size=1, max_size=8)
 

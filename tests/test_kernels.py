@@ -8,14 +8,14 @@ from numpy.testing import assert_allclose
 from scipy.special import digamma, logsumexp
 
 import reference
-from coblock.counts import Sums
-from coblock.hyperparameters import tails
 from coblock.inference import cvb
 from coblock.inference.vb import exact_bound, expected_log_blocks, expected_log_sticks
 from coblock.kernels import Blocks, blocks, cvb0, gibbs, second_order, vb
 from coblock.kernels.memberships import stick_log_prior
 from coblock.kernels.prediction import fold_in_all
-from coblock.state import State, crp_log_probability
+from coblock.model.counts import Sums
+from coblock.model.hyperparameters import tails
+from coblock.model.state import State, crp_log_probability
 from strategies import Case, cases, make_case
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}

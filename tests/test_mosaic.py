@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from coblock.mosaic import CAPTIONS, GAP, HIGHEST, UPPER_HALF, WIDEST, Mosaic
-from coblock.relation import Relation
-from coblock.report.palette import LIGHT, UNSEEN
+from coblock.model.relation import Relation
+from coblock.ui.mosaic import CAPTIONS, GAP, HIGHEST, UPPER_HALF, WIDEST, Mosaic
+from coblock.ui.report.palette import LIGHT, UNSEEN
 
 LABELS = [np.arange(40) % 2, np.arange(60) % 2]
 

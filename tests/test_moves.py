@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coblock import moves
 from coblock.generate import planted
-from coblock.inference.search import SearchRun
-from coblock.kernels import partings
-from coblock.moves import (
+from coblock.inference import moves
+from coblock.inference.moves import (
     cells_of,
     draw_seeds,
     merge,
@@ -22,8 +20,10 @@ from coblock.moves import (
     part_clusters,
     split,
 )
-from coblock.partition import Partition
-from coblock.relation import Relation
+from coblock.inference.search import SearchRun
+from coblock.kernels import partings
+from coblock.model.partition import Partition
+from coblock.model.relation import Relation
 from strategies import cases
 
 

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import coblock.datasets
-from coblock.cli import COMMANDS, app
+from coblock.ui.cli import COMMANDS, app
 
 ROOT = Path(__file__).parent.parent
 MADE = {"commands.md", "paper.md"}  # written by programs

@@ -32,8 +32,8 @@ from rich.console import Console
 from scipy import sparse
 
 from coblock import IRM
-from coblock.evaluation import hold_out
-from coblock.relation import Relation
+from coblock.analysis.evaluation import hold_out
+from coblock.model.relation import Relation
 
 QUIET = Console(quiet=True)
 TABLES = [

@@ -8,8 +8,9 @@ import pytest
 from sklearn import config_context
 from sklearn.exceptions import NotFittedError
 
-from coblock import IRM, Relation, plots
-from coblock.report.notebook import notebook_view
+from coblock import IRM, Relation
+from coblock.ui import plots
+from coblock.ui.report.notebook import notebook_view
 from fabricated import NASTY, one_domain_result, result_of, small_result
 
 mpl.use("Agg")

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from coblock.cli.bar import bar
-from coblock.inference.report import Sweep
-from coblock.progress import Forecast, sweep_line, tell_and
+from coblock.model.trace import Sweep, sweep_line, tell_and
+from coblock.ui.cli.bar import bar
+from coblock.ui.cli.progress import Forecast
 
 
 def sweep(number: int, change: float, each: float = 0.5) -> Sweep:

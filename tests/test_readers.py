@@ -19,8 +19,8 @@ from scipy import sparse
 from scipy.io import mmwrite
 
 from coblock import read
-from coblock.readers import ReadError, Reading
-from coblock.readers.coding import _SMALLEST, ABSENT, LINK, UNSEEN, compress, number_names
+from coblock.io.readers import ReadError, Reading
+from coblock.io.readers.coding import _SMALLEST, ABSENT, LINK, UNSEEN, compress, number_names
 
 NASTY = ["a,b", 'say "hi"', "two\nlines", "<script>x</script>", "😀 ünal", "=1+1", " padded ", "7"]
 

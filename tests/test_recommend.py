@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from coblock import IRM, Relation, prediction
-from coblock.hyperparameters import Priors
-from coblock.inference.gibbs import Sample
-from coblock.result import Result, conclude
+from coblock import IRM, Relation
+from coblock.analysis import prediction
+from coblock.model.hyperparameters import Priors
+from coblock.model.result import Result, Sample, conclude
 from strategies import cases
 
 

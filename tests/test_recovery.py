@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coblock import IRM
-from coblock.evaluation import hold_out
+from coblock.analysis.evaluation import hold_out
 from coblock.generate import synth1, synth2
 
 SEEDS = range(5)

@@ -709,7 +709,7 @@ def test_a_broken_sparse_matrix_does_not_bring_the_process_down(damage):
     program = f"""
 import numpy as np
 from scipy import sparse
-from coblock.relation import Relation
+from coblock.model.relation import Relation
 {damage}
 try:
     Relation.build(X)

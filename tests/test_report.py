@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
 from coblock import IRM
-from coblock.relation import Relation
-from coblock.report import names as searchable
-from coblock.report import render, words, write_report
-from coblock.report.citation import BIBTEX
-from coblock.report.clusters import TYPICAL, sides
-from coblock.result import Result
-from coblock.summary import typical_members
+from coblock.analysis.summary import typical_members
+from coblock.model.relation import Relation
+from coblock.model.result import Result
+from coblock.ui.report import names as searchable
+from coblock.ui.report import render, words, write_report
+from coblock.ui.report.citation import BIBTEX
+from coblock.ui.report.clusters import TYPICAL, sides
 from fabricated import (
     NASTY,
     large_result,
@@ -322,7 +322,7 @@ def test_another_process_gives_the_same_page():
     page = render(small_result(), settings={"b": 1, "a": 2})
     code = (
         "import hashlib\n"
-        "from coblock.report import render\n"
+        "from coblock.ui.report import render\n"
         "from fabricated import small_result\n"
         "page = render(small_result(), settings={'b': 1, 'a': 2})\n"
         "print(hashlib.sha256(page.encode()).hexdigest())"
@@ -465,7 +465,7 @@ def test_templates_are_in_the_package(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         shipped = set(archive.namelist())
     for name in ("report.html.j2", "report.css", "report.js", "notebook.html.j2"):
-        assert f"coblock/report/templates/{name}" in shipped
+        assert f"coblock/ui/report/templates/{name}" in shipped
 
 
 def test_an_estimator_writes_its_report(tmp_path):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 from scipy import sparse
 
-from coblock.relation import Relation
-from coblock.report import palette, picture, render
-from coblock.report.charts import MOST_POINTS
-from coblock.report.charts import draw as draw_charts
+from coblock.model.relation import Relation
+from coblock.ui.report import palette, picture, render
+from coblock.ui.report.charts import MOST_POINTS
+from coblock.ui.report.charts import draw as draw_charts
 from fabricated import small_result, trace_of
 
 # The picture

@@ -10,16 +10,16 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.extmath import randomized_svd
 
 from coblock import IRM
-from coblock.evaluation import hold_out
+from coblock.analysis.evaluation import hold_out
 from coblock.generate import planted, synth1
-from coblock.relation import Relation
-from coblock.spectral import POWER_ITERATIONS, NormalisedLinks, scaled_singular_vectors
-from coblock.start import (
+from coblock.inference.spectral import POWER_ITERATIONS, NormalisedLinks, scaled_singular_vectors
+from coblock.inference.start import (
     memberships_of,
     random_memberships,
     spectral_labels,
     truncation,
 )
+from coblock.model.relation import Relation
 
 
 def test_spectral_labels_find_clear_blocks():
@@ -97,7 +97,7 @@ def test_products_are_those_of_the_normalised_links(hidden):
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_singular_vectors_are_those_of_scikit_learn(shape, kind, monkeypatch):
     """Compared by what the points are made of: signs are nobody's."""
-    monkeypatch.setattr("coblock.spectral.number_type", lambda _: kind)
+    monkeypatch.setattr("coblock.inference.spectral.number_type", lambda _: kind)
     X = planted(shape, (3, 3), 4).X.toarray()
     rows, columns = scaled_singular_vectors(NormalisedLinks.of(Relation.build(X)), 3, 0)
     dense = dense_normalised_links(X)

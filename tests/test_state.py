@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from coblock.hyperparameters import Priors
 from coblock.inference import cvb, vb
 from coblock.kernels import cvb0
-from coblock.relation import Relation
-from coblock.state import State, arrangement, by_size
+from coblock.model.hyperparameters import Priors
+from coblock.model.relation import Relation
+from coblock.model.state import State, arrangement, by_size
 from strategies import cases, make_case
 
 SWEEPS = {

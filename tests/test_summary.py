@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from coblock import IRM, Relation
-from coblock.summary import typical_members
+from coblock.analysis.summary import typical_members
 
 ROWS = [f"buyer {i}" for i in range(30)]
 COLUMNS = [f"thing {j}" for j in range(24)]

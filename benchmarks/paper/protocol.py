@@ -14,13 +14,13 @@ from data import Trial
 from sklearn.utils import check_random_state
 
 from coblock import IRM
-from coblock.evaluation import HeldOut
-from coblock.fitting import FitRun, Settings, last_change
+from coblock.analysis.evaluation import HeldOut
+from coblock.analysis.prediction import link_probability, mean_log_probability
+from coblock.inference.fit import FitRun, Settings, last_change
 from coblock.inference.gibbs import GibbsRun
-from coblock.inference.report import Sweep
-from coblock.prediction import link_probability, mean_log_probability
-from coblock.relation import Relation
-from coblock.result import Result
+from coblock.model.relation import Relation
+from coblock.model.result import Result
+from coblock.model.trace import Sweep
 from paper.experiments import CURVES, DEFAULT, PICTURES, THRESHOLDS, Job, parameters
 from paper.shapes import SHAPES, draw_shape
 

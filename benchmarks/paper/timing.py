@@ -8,9 +8,9 @@ from data import load
 from scipy import sparse
 
 from coblock import IRM
-from coblock.evaluation import hold_out
-from coblock.fitting import FitRun, Settings
-from coblock.relation import Relation
+from coblock.analysis.evaluation import hold_out
+from coblock.inference.fit import FitRun, Settings
+from coblock.model.relation import Relation
 from paper.experiments import Job, parameters
 from paper.naive import UNSEEN, Naive
 from paper.protocol import Limits, clocked

@@ -89,8 +89,8 @@ def peer(
 
 def judged(drawn: object, found: dict) -> Answer:
     """Return the evidence of a peer's labels under coblock's model, and how true they are."""
-    from coblock.partition import Partition
-    from coblock.relation import Relation
+    from coblock.model.partition import Partition
+    from coblock.model.relation import Relation
 
     labels = [
         np.unique(found[side], return_inverse=True)[1].astype(np.int32)

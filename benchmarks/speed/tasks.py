@@ -23,7 +23,7 @@ ROUNDS = 9  # of which the median is taken
 
 def settled_sweep(source: str, clusters: int) -> Answer:
     """Time sweeps of settled memberships against the two products they cannot avoid."""
-    from coblock.batches import Schedule, sweep_memberships
+    from coblock.inference.schedule import Schedule, sweep_memberships
 
     X = relation(source).X
     links = sparse.csr_array(X, dtype=np.float64)
@@ -50,8 +50,8 @@ def settled_sweep(source: str, clusters: int) -> Answer:
 
 def settled(X: sparse.csr_array, clusters: int, after: tuple[int, ...]) -> object:
     """Yield a run of CVB0 from the spectral start after so many sweeps."""
-    from coblock.fitting import FitRun, Settings
-    from coblock.relation import Relation
+    from coblock.inference.fit import FitRun, Settings
+    from coblock.model.relation import Relation
 
     settings = Settings(inference="cvb0", refine=False, max_clusters=clusters)
     run = FitRun(Relation.build(X), settings, np.random.default_rng(0))
@@ -78,7 +78,7 @@ def threads(source: str, clusters: int) -> Answer:
     """Time sweeps that visit everybody, on one thread and on two, in turns."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from coblock.batches import Schedule, sweep_memberships
+    from coblock.inference.schedule import Schedule, sweep_memberships
 
     ((_, run),) = settled(relation(source).X, clusters, SETTLED[:1])
     with ThreadPoolExecutor(2) as pool:
@@ -96,7 +96,7 @@ def threads(source: str, clusters: int) -> Answer:
 
 def growth() -> Answer:
     """Time sweeps that visit everybody, with rows and links doubled three times."""
-    from coblock.batches import Schedule, sweep_memberships
+    from coblock.inference.schedule import Schedule, sweep_memberships
 
     rows, count = (1_000, 25_000) if TRIAL in os.environ else (40_000, 1_000_000)
     seconds, links = [], []

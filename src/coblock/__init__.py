@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coblock.estimator import IRM
+    from coblock.io.readers import read
     from coblock.loading import load, resume
-    from coblock.readers import read
-    from coblock.relation import Relation
+    from coblock.model.relation import Relation
 
 __version__ = "0.1.0"
 __all__ = ["IRM", "Relation", "__version__", "load", "read", "resume"]
 
 _HOMES = {
     "IRM": "coblock.estimator",
-    "Relation": "coblock.relation",
+    "Relation": "coblock.model.relation",
     "load": "coblock.loading",
-    "read": "coblock.readers",
+    "read": "coblock.io.readers",
     "resume": "coblock.loading",
 }
 

@@ -10,17 +10,18 @@ from sklearn.base import BaseEstimator, BiclusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coblock import checks, export, model_file, prediction
-from coblock.checkpoint import Checkpoint, open_or_begin
-from coblock.fitting import Settings, fit
-from coblock.inference.report import Sweep
+from coblock.analysis import prediction
+from coblock.analysis.summary import summarise
+from coblock.inference.fit import Settings, fit
+from coblock.inference.start import memberships_of
 from coblock.inference.variational import METHODS
+from coblock.io import export, model_file
+from coblock.io.checkpoint import Checkpoint, open_or_begin
 from coblock.kernels import Floats
-from coblock.progress import tell_and
-from coblock.relation import Relation
-from coblock.result import Result
-from coblock.start import memberships_of
-from coblock.summary import summarise
+from coblock.model import checks
+from coblock.model.relation import Relation
+from coblock.model.result import Result
+from coblock.model.trace import Sweep, tell_and
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +85,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         already, of the same data and parameters, the fit goes on from it, to the same bits; of
         others, it is refused. It is removed when the fit has ended; starts run one by one.
     callback : callable or None, default=None
-        Called with a :class:`~coblock.inference.report.Sweep` after each sweep; True stops the fit.
+        Called with a :class:`~coblock.model.trace.Sweep` after each sweep; True stops the fit.
     verbose : int, default=0
         1 tells of every sweep on standard error.
 
@@ -194,7 +195,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         """
         check_is_fitted(self)
         new = self._relation(X, unseen, kind="bipartite", reset=False)
-        return prediction.fold_in(self._result, new)
+        return prediction.fold_in(self.result_, new)
 
     def link_probability(self, rows: ArrayLike, columns: ArrayLike) -> Floats:
         """Return the probability of a link for pairs of fitted rows and columns.
@@ -202,11 +203,11 @@ class IRM(BiclusterMixin, BaseEstimator):
         The two arrays of positions are broadcast against each other.
         """
         check_is_fitted(self)
-        shape = self._result.relation.shape
+        shape = self.result_.relation.shape
         rows = checks.check_positions(rows, shape[0], "row")
         columns = checks.check_positions(columns, shape[1], "column")
         rows, columns = np.broadcast_arrays(rows, columns)
-        flat = prediction.link_probability(self._result, rows.ravel(), columns.ravel())
+        flat = prediction.link_probability(self.result_, rows.ravel(), columns.ravel())
         return flat.reshape(rows.shape)
 
     def score_links(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> float:
@@ -239,11 +240,11 @@ class IRM(BiclusterMixin, BaseEstimator):
             Their link probabilities; NaN beside -1.
         """
         check_is_fitted(self)
-        size = self._result.relation.shape[0]
+        size = self.result_.relation.shape[0]
         chosen = checks.check_positions(np.arange(size) if rows is None else rows, size, "row")
         most = checks.check_whole_number("n", n, 1)
         return prediction.recommend(
-            self._result, np.atleast_1d(chosen).ravel(), most, exclude_seen=exclude_seen
+            self.result_, np.atleast_1d(chosen).ravel(), most, exclude_seen=exclude_seen
         )
 
     def to_frame(self, what: str = "rows", *, library: str = "polars") -> Any:
@@ -253,7 +254,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         have both clusters, their sizes, link probability, expected links and observed cells.
         """
         check_is_fitted(self)
-        return export.to_frame(self._result, what, library)
+        return export.to_frame(self.result_, what, library)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file for :func:`coblock.load`, whole or not at all.
@@ -264,47 +265,47 @@ class IRM(BiclusterMixin, BaseEstimator):
         """
         check_is_fitted(self)
         named = hasattr(self, "feature_names_in_")
-        model_file.save(self._result, path, self.get_params(deep=False), feature_names=named)
+        model_file.save(self.result_, path, self.get_params(deep=False), feature_names=named)
 
     def summary(self) -> str:
         """Return a description of all clusters in words."""
         check_is_fitted(self)
-        return summarise(self._result)
+        return summarise(self.result_)
 
     def report(self, path: str | Path, *, title: str | None = None) -> None:
         """Write one HTML page that needs nothing else: pictures, blocks, clusters, search."""
-        from coblock.report import write_report
+        from coblock.ui.report import write_report
 
         check_is_fitted(self)
         asked = self.get_params(deep=False)
         del asked["callback"], asked["checkpoint"]
-        write_report(self._result, path, settings=asked, title=title)
+        write_report(self.result_, path, settings=asked, title=title)
 
     def plot_blocks(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the probability of a link in every block; returns matplotlib's axes."""
-        from coblock import plots
+        from coblock.ui import plots
 
         return plots.plot_blocks(self, ax)
 
     def plot_trace(self, ax: "Axes | None" = None) -> "Axes":
         """Draw change and bound by sweep; returns matplotlib's axes."""
-        from coblock import plots
+        from coblock.ui import plots
 
         return plots.plot_trace(self, ax)
 
     def plot_sizes(self, ax: "Axes | None" = None) -> "Axes":
         """Draw how many members the clusters have; returns matplotlib's axes."""
-        from coblock import plots
+        from coblock.ui import plots
 
         return plots.plot_sizes(self, ax)
 
     def _repr_html_inner(self) -> str:
         """Return what notebooks show: the blocks, or scikit-learn's view before a fit."""
-        if not hasattr(self, "_result"):
+        if not hasattr(self, "result_"):
             return super()._repr_html_inner()
-        from coblock.report.notebook import notebook_view
+        from coblock.ui.report.notebook import notebook_view
 
-        return notebook_view(self._result)
+        return notebook_view(self.result_)
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -403,7 +404,7 @@ class IRM(BiclusterMixin, BaseEstimator):
 
     def _initial(self, relation: Relation) -> list[Floats] | None:
         """Return the memberships to start from where they are given."""
-        model = self if self.warm_start and hasattr(self, "_result") else self.init
+        model = self if self.warm_start and hasattr(self, "result_") else self.init
         if isinstance(model, str):
             return None
         if not isinstance(model, IRM):
@@ -411,7 +412,7 @@ class IRM(BiclusterMixin, BaseEstimator):
             checks.check_room(labels, checks.check_clusters(self.max_clusters))
             return memberships_of(labels)
         check_is_fitted(model)
-        earlier = model._result.relation
+        earlier = model.result_.relation
         if (earlier.kind, earlier.shape) != (relation.kind, relation.shape):
             msg = (
                 f"The earlier model knows a {earlier.kind} relation of shape {earlier.shape}, but "
@@ -419,14 +420,14 @@ class IRM(BiclusterMixin, BaseEstimator):
                 "init='spectral'."
             )
             raise ValueError(msg)
-        return [q.copy() for q in model._result.memberships]
+        return [q.copy() for q in model.result_.memberships]
 
     def _callback(self) -> Callable[[Sweep], object] | None:
         return tell_and(self.callback) if self.verbose else self.callback
 
     def _publish(self, result: Result) -> None:
         """Set the fitted attributes."""
-        self._result = result
+        self.result_ = result
         self.row_labels_, self.column_labels_ = result.labels[0], result.labels[-1]
         if result.relation.one_domain:
             self.labels_ = result.labels[0]

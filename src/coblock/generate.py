@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from coblock.checks import check_choice, check_number, check_whole_number
 from coblock.kernels import Floats, Indices
+from coblock.model.checks import check_choice, check_number, check_whole_number
 
 LINK_PRIOR = (
     0.3,

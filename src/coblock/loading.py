@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from coblock import checkpoint, model_file
-from coblock.checkpoint import Checkpoint, CheckpointError
 from coblock.estimator import IRM
-from coblock.fitting import Callback, Settings
-from coblock.stored import ModelFileError
+from coblock.inference.fit import Callback, Settings
+from coblock.io import checkpoint, model_file
+from coblock.io.checkpoint import Checkpoint, CheckpointError
+from coblock.io.result_codec import ModelFileError
 
 
 def load(path: str | Path) -> IRM:
@@ -101,7 +101,7 @@ def _check_settings(model: IRM, settings: Settings, path: str | Path) -> None:
 
 def _complete(model: IRM, *, feature_names: bool) -> None:
     """Set what scikit-learn knows of the input."""
-    relation = model._result.relation
+    relation = model.result_.relation
     model.n_features_in_ = relation.shape[1]
     if feature_names:
         model.feature_names_in_ = np.array(relation.column_names, dtype=object)

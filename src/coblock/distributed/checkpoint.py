@@ -9,16 +9,16 @@ from typing import Any, cast
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from coblock.checkpoint import CheckpointError, write_tensors
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.schedule import ClusterSchedule
-from coblock.files import write_whole
-from coblock.fitting import Callback, FitRun
-from coblock.inference.report import Sweep
-from coblock.model_file import digest
-from coblock.packing import SHARED_KINDS, Shared, pack, unpack
-from coblock.relation import Relation
-from coblock.stored import Tensors
+from coblock.inference.fit import Callback, FitRun
+from coblock.io.atomic import write_whole
+from coblock.io.checkpoint import CheckpointError, write_tensors
+from coblock.io.model_file import digest
+from coblock.io.result_codec import Tensors
+from coblock.io.state_codec import SHARED_KINDS, Shared, pack, unpack
+from coblock.model.relation import Relation
+from coblock.model.trace import Sweep
 
 EVERY = 60.0  # seconds
 KEY, FORMAT = "coblock", "coblock-cluster-checkpoint 2"

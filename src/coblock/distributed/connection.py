@@ -13,7 +13,7 @@ from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.comm.core import connect as open_comm
 
-from coblock.files import WriteError
+from coblock.io.atomic import WriteError
 
 PATIENCE = 60.0  # seconds without any worker before a fit gives up
 KNOCK = 2.0  # seconds that a worker has to answer the client

@@ -10,17 +10,17 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from coblock import model_file
 from coblock.distributed.connection import address_of, connect, plain_errors
 from coblock.distributed.fitting import fit
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.source import load
 from coblock.estimator import IRM
-from coblock.fitting import Settings
-from coblock.inference.report import Sweep
-from coblock.readers import Reader
-from coblock.readers.pairs import Columns
-from coblock.readers.text import Layout
+from coblock.inference.fit import Settings
+from coblock.io import model_file
+from coblock.io.readers import Reader
+from coblock.io.readers.pairs import Columns
+from coblock.io.readers.text import Layout
+from coblock.model.trace import Sweep
 
 METHODS = ("acvb0", "cvb0")
 
@@ -176,9 +176,9 @@ random_state, warm_start, callback, verbose
         Saving the model and recommending what was not seen need them.
         """
         check_is_fitted(self)
-        relation = self._result.relation
+        relation = self.result_.relation
         if isinstance(relation, ClusterRelation):
-            self._result = replace(self._result, relation=relation.collect())
+            self.result_ = replace(self.result_, relation=relation.collect())
             self.release()
         return self
 
@@ -189,11 +189,11 @@ random_state, warm_start, callback, verbose
         """
         check_is_fitted(self)
         parameters = {name: getattr(self, name) for name in IRM().get_params(deep=False)}
-        model_file.save(self._result, path, parameters)
+        model_file.save(self.result_, path, parameters)
 
     def release(self) -> None:
         """Free the memory of the workers; the model stays."""
-        relation: Any = self._result.relation
+        relation: Any = self.result_.relation
         if isinstance(relation, ClusterRelation) and relation.crew is not None:
             relation.crew.close()
             relation.crew = None

@@ -13,11 +13,11 @@ from coblock.distributed.checkpoint import Keeper, restore
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.schedule import ClusterSchedule
 from coblock.distributed.spectral import ClusterLinks
-from coblock.fitting import Callback, FitRun, Settings, best_of
+from coblock.inference.fit import Callback, FitRun, Settings, best_of
+from coblock.inference.start import START_CLUSTERS, memberships_of, spectral_labels, truncation
 from coblock.kernels import Floats
-from coblock.relation import Relation
-from coblock.result import Result
-from coblock.start import START_CLUSTERS, memberships_of, spectral_labels, truncation
+from coblock.model.relation import Relation
+from coblock.model.result import Result
 
 
 def fit(

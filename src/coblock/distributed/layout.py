@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.batches import cut
+from coblock.inference.schedule import cut
 from coblock.kernels import Indices, Offsets
 
 Span = tuple[int, int]

@@ -18,10 +18,10 @@ from coblock.distributed.course import SIDES
 from coblock.distributed.crew import Crew
 from coblock.distributed.replica import Base, replicas
 from coblock.distributed.shard import Shard, domain_of, writable
+from coblock.inference.moves import LEAST_GAIN, PASSES, Parting, draw_seeds
 from coblock.kernels import Floats, Indices, partings
 from coblock.kernels.partings import LEAST_RISE, Sides, no_sides
-from coblock.moves import LEAST_GAIN, PASSES, Parting, draw_seeds
-from coblock.partition import Partition
+from coblock.model.partition import Partition
 
 Whole: TypeAlias = NDArray[np.integer]
 Prior: TypeAlias = tuple[float, float]

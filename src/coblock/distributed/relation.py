@@ -7,13 +7,13 @@ import numpy as np
 from distributed import Future
 from scipy import sparse
 
-from coblock.counts import Changes, Sums
 from coblock.distributed import tasks
 from coblock.distributed.connection import ask
 from coblock.distributed.crew import Crew
 from coblock.distributed.shard import writable
 from coblock.kernels import BIPARTITE, Floats, Indices, Place
-from coblock.relation import Relation
+from coblock.model.counts import Changes, Sums
+from coblock.model.relation import Relation
 
 
 @dataclass

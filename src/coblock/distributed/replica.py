@@ -8,11 +8,11 @@ import numpy as np
 from distributed import Worker, WorkerPlugin, get_worker
 from numpy.typing import NDArray
 
-from coblock.batches import take_in
-from coblock.counts import Changes, Node, Sums, climb
 from coblock.distributed.compact import Rows, spelled_out, write_unsure
+from coblock.inference.schedule import take_in
 from coblock.kernels import Blocks, Floats, Indices
-from coblock.state import in_order
+from coblock.model.counts import Changes, Node, Sums, climb
+from coblock.model.state import in_order
 
 PLUGIN = "coblock-memberships"
 

@@ -7,8 +7,6 @@ from typing import TypeAlias, cast
 import numpy as np
 from distributed import Future
 
-from coblock import batches, moves
-from coblock.batches import Schedule, Visits
 from coblock.distributed import tasks
 from coblock.distributed.compact import shortened, unpacked
 from coblock.distributed.course import Turn
@@ -17,9 +15,12 @@ from coblock.distributed.parting import part_clusters
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.replica import Opening, Terms, change_of
 from coblock.distributed.tasks import Counts, Errand
+from coblock.inference import moves
+from coblock.inference import schedule as batches
+from coblock.inference.schedule import Schedule, Visits
 from coblock.kernels import Floats, Indices, batch
-from coblock.partition import Partition
-from coblock.state import State
+from coblock.model.partition import Partition
+from coblock.model.state import State
 
 BATCHES = 4  # per sweep and domain: a quarter of those on one machine, a turn costs more here
 BatchSize: TypeAlias = int | tuple[int, int] | None  # None: chosen by the number of objects

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.distributed.layout import Layout
+from coblock.io.readers.coding import States, compress
 from coblock.kernels import Domain, Floats, Indices, Offsets, Place
-from coblock.readers.coding import States, compress
 
 Cells = tuple[Indices, Indices, States | None]  # objects by position, other ends, what they are
 
@@ -62,7 +62,7 @@ def build(pieces: list[Cells], d: int, number: int, layout: Layout, others: int)
 
 
 def _states(piece: Cells) -> States:
-    from coblock.readers.coding import LINK
+    from coblock.io.readers.coding import LINK
 
     return np.full(piece[0].size, LINK, np.int8) if piece[2] is None else piece[2]
 

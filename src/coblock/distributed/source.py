@@ -10,7 +10,6 @@ from uuid import uuid4
 import numpy as np
 from distributed import Client, Future
 
-from coblock import checks
 from coblock.distributed.connection import ClusterError, ask, this_worker
 from coblock.distributed.course import SIDES
 from coblock.distributed.crew import Crew, Futures, Layouts, threads
@@ -18,11 +17,12 @@ from coblock.distributed.layout import Layout
 from coblock.distributed.relation import ClusterRelation
 from coblock.distributed.schedule import BatchSize, batch_size
 from coblock.distributed.shard import Cells, build
+from coblock.io.readers import Reader, ReadError
+from coblock.io.readers.coding import States, number_names
+from coblock.io.readers.matrices import Cells as MatrixCells
+from coblock.io.readers.values import states
 from coblock.kernels import Indices
-from coblock.readers import Reader, ReadError
-from coblock.readers.coding import States, number_names
-from coblock.readers.matrices import Cells as MatrixCells
-from coblock.readers.values import states
+from coblock.model import checks
 
 ENDINGS = (".parquet", ".csv", ".tsv", ".txt", ".edges", ".npz", ".gz", ".zst")
 

@@ -11,13 +11,13 @@ from coblock.distributed import tasks
 from coblock.distributed.board import carried
 from coblock.distributed.crew import Crew
 from coblock.distributed.relation import ClusterRelation
+from coblock.inference.spectral import LEAST_DENSITY, number_type, rates_of, scales_of
 from coblock.kernels.spectral import Ends
-from coblock.spectral import LEAST_DENSITY, number_type, rates_of, scales_of
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterLinks:
-    """:class:`coblock.spectral.NormalisedLinks` of a relation whose shards are elsewhere."""
+    """The normalised links of a relation whose shards are on workers."""
 
     shape: tuple[int, int]
     crew: Crew

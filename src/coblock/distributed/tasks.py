@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.batches import no_change
-from coblock.counts import Changes, climb
 from coblock.distributed.compact import Rows, of_labels, packed, shortened, spelled_out
 from coblock.distributed.replica import (
     Answer,
@@ -22,11 +20,13 @@ from coblock.distributed.replica import (
     replicas,
 )
 from coblock.distributed.shard import Shard, domain_of, writable
+from coblock.inference.schedule import no_change
+from coblock.inference.spectral import degrees_of, product_of
 from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch
 from coblock.kernels.blocks import add_outer_sums, label_sums
 from coblock.kernels.spectral import Ends
 from coblock.kernels.tables import shared_tables
-from coblock.spectral import degrees_of, product_of
+from coblock.model.counts import Changes, climb
 
 Anything = TypeVar("Anything")
 

@@ -6,7 +6,7 @@ from coblock.kernels import Floats, cvb0, second_order
 from coblock.kernels.blocks import transposed
 from coblock.kernels.covariance import Spread
 from coblock.kernels.second_order import Side
-from coblock.state import State
+from coblock.model.state import State
 
 
 def sweep_zeroth_order(state: State) -> tuple[float, float]:

@@ -6,22 +6,15 @@ from time import perf_counter
 
 import numpy as np
 
-from coblock.hyperparameters import Priors, Rule
-from coblock.inference.report import Sweep
-from coblock.kernels import Floats, Indices
+from coblock.kernels import Floats
 from coblock.kernels.hyperparameters import LARGEST, SMALLEST, block_log_likelihood
-from coblock.partition import Partition
+from coblock.model.hyperparameters import Priors, Rule
+from coblock.model.partition import Partition
+from coblock.model.result import Sample
+from coblock.model.trace import Sweep
 
 MOST_SAMPLES = 256  # of the kept sweeps, evenly spaced, that predictions average over
 SHAPE, RATE = 1.0, 1.0  # of the Gamma priors of alpha, a and b
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One kept state of the chain: labels per domain and the blocks' link probabilities."""
-
-    labels: list[Indices]
-    probability: Floats  # (K1, K2)
 
 
 @dataclass(slots=True)

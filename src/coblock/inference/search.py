@@ -6,11 +6,11 @@ from time import perf_counter
 
 import numpy as np
 
-from coblock.batches import Schedule, choose_labels
-from coblock.inference.report import Sweep
+from coblock.inference.moves import merge, merge_and_learn, merge_nearest, split
+from coblock.inference.schedule import Schedule, choose_labels
 from coblock.kernels import Indices
-from coblock.moves import merge, merge_and_learn, merge_nearest, split
-from coblock.partition import Partition
+from coblock.model.partition import Partition
+from coblock.model.trace import Sweep
 
 SWEEPS_A_ROUND = 1  # best-label sweeps between two rounds of moves
 SHAKES = 3  # sampled sweeps that loosen a partition

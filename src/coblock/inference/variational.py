@@ -6,13 +6,13 @@ from time import perf_counter
 
 import numpy as np
 
-from coblock.batches import Schedule, Visits, sweep_memberships
-from coblock.hyperparameters import FIRST_UPDATE, Priors, Rule
 from coblock.inference import cvb, vb
-from coblock.inference.report import Sweep
+from coblock.inference.schedule import Schedule, Visits, sweep_memberships
 from coblock.kernels import Floats
 from coblock.kernels.memberships import average_in, distance
-from coblock.state import State, arrangement, by_size, chosen_columns, each_block_once
+from coblock.model.hyperparameters import FIRST_UPDATE, Priors, Rule
+from coblock.model.state import State, arrangement, by_size, chosen_columns, each_block_once
+from coblock.model.trace import Sweep
 
 METHODS = ("acvb0", "acvb", "cvb0", "cvb", "vb")
 WARM = 1e-2  # CVB0 prepares second order until memberships change less than this per object

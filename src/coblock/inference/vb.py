@@ -3,9 +3,9 @@
 import numpy as np
 from scipy.special import digamma, entr
 
-from coblock.hyperparameters import tails
 from coblock.kernels import Floats, vb
-from coblock.state import State, arrangement
+from coblock.model.hyperparameters import tails
+from coblock.model.state import State, arrangement
 
 
 def sweep(state: State) -> tuple[float, float]:

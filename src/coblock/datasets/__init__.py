@@ -1,0 +1,70 @@
+"""Relations that come with coblock.
+
+The roll calls of the 109th US Senate (2005 and 2006) are public record. ``senate109.csv`` has
+one line for each person: name, party, state, and one character for each of the 645 roll calls:
+``y`` for yea, ``n`` for nay, ``.`` for neither (absent or not in office, say).
+"""
+
+import csv
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Votes", "load_senate"]
+
+_VALUE = {"y": 1.0, "n": 0.0, ".": np.nan}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Votes:
+    """Who voted how.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_senators, n_votes)
+        1 for yea, 0 for nay, NaN for unseen.
+    senators : list of str
+        Names of the rows, with party and state, as in ``"McCain (R-AZ)"``.
+    parties : list of str
+        Parties of the rows: ``"R"``, ``"D"`` or ``"I"`` for an independent.
+    votes : list of str
+        Names of the columns.
+    """
+
+    values: NDArray[np.float64]
+    senators: list[str]
+    parties: list[str]
+    votes: list[str]
+
+
+def load_senate() -> Votes:
+    """Load the roll calls of the 109th US Senate.
+
+    The 102 rows are the 101 senators who served (a seat of New Jersey changed hands) and, first,
+    the president, whose position was known on some of the votes. The 645 columns are the roll
+    calls.
+
+    Returns
+    -------
+    Votes
+        Values, names of rows and columns, and parties.
+
+    Examples
+    --------
+    >>> votes = load_senate()
+    >>> votes.values.shape
+    (102, 645)
+    >>> votes.senators[6], votes.parties[6]
+    ('McCain (R-AZ)', 'R')
+    """
+    text = (files("coblock.datasets") / "senate109.csv").read_text(encoding="ascii")
+    lines = list(csv.DictReader(text.splitlines()))
+    values = np.array([[_VALUE[vote] for vote in line["votes"]] for line in lines])
+    return Votes(
+        values=values,
+        senators=[f"{line['name']} ({line['party']}-{line['state']})" for line in lines],
+        parties=[line["party"] for line in lines],
+        votes=[f"vote {number}" for number in range(1, values.shape[1] + 1)],
+    )
