@@ -1,8 +1,8 @@
-"""Held-out log likelihood, sweeps and seconds of the six methods next to the paper's tables.
+"""Compare held-out log likelihood of the six methods with the paper; writes docs/inference.md.
 
     python benchmarks/inference.py [--runs 5] [--data synth1 synth2 lastfm_userxuser] [--out FILE]
 
-Random start, K = 20, no moves: the paper's own settings, with our hyperparameter steps.
+Random start, K = 20, no search: the paper's settings, except for the hyperparameter updates.
 """
 
 import argparse
@@ -19,8 +19,8 @@ import coblock
 from coblock import IRM
 
 METHODS = ("acvb0", "acvb", "cvb0", "cvb", "vb", "gibbs")
-MAX_ITER = {"acvb": 60, "cvb": 60, "gibbs": 150}  # sweeps that fit a coffee break
-PAPER = {  # Table of K = 20: Gibbs, VB, ACVB, ACVB0
+MAX_ITER = {"acvb": 60, "cvb": 60, "gibbs": 150}  # sweeps of the slow methods
+PAPER = {  # held-out log likelihood, tab:results_loglk_K20
     "synth1": {"gibbs": -0.3696, "vb": -0.3260, "acvb": -0.3337, "acvb0": -0.3372},
     "synth2": {"gibbs": -0.3721, "vb": -0.3737, "acvb": -0.3348, "acvb0": -0.3261},
     "lastfm_userxuser": {"gibbs": -0.0283, "vb": -0.0287, "acvb": -0.0271, "acvb0": -0.0267},
@@ -28,7 +28,7 @@ PAPER = {  # Table of K = 20: Gibbs, VB, ACVB, ACVB0
 
 
 def run(name: str, inference: str, seed: int) -> tuple[float, float, int, float]:
-    """Return held-out score, its distance to the oracle, sweeps and seconds of one fit."""
+    """Return held-out score, its difference from the oracle, sweeps and seconds of one fit."""
     trial = Trial.draw(name, seed)
     model = IRM(
         inference=inference,
@@ -41,14 +41,14 @@ def run(name: str, inference: str, seed: int) -> tuple[float, float, int, float]
     began = perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(trial.held.X, unseen=trial.held.unseen)
+        model.fit(trial.X, unseen=trial.unseen)
     seconds = perf_counter() - began
-    score = model.score_links(trial.held.rows, trial.held.columns, trial.held.values)
+    score = model.score_links(*trial.cells)
     return score, score - trial.oracle, model.n_iter_, seconds
 
 
 def table(names: list[str], runs: int) -> str:
-    """Return the figures as a Markdown table."""
+    """Return a table of all methods and relations in Markdown."""
     lines = [
         "| relation | method | held-out | ± | minus oracle | the paper | sweeps | seconds |",
         "|---|---|---|---|---|---|---|---|",
@@ -56,14 +56,14 @@ def table(names: list[str], runs: int) -> str:
     for name in names:
         for inference in METHODS:
             IRM(inference=inference, max_iter=12, tol=0).fit(np.eye(9))  # compiles
-            figures = np.array([run(name, inference, seed) for seed in range(runs)])
-            score, gap, sweeps, seconds = figures.mean(axis=0)
+            values = np.array([run(name, inference, seed) for seed in range(runs)])
+            score, gap, sweeps, seconds = values.mean(axis=0)
             paper = PAPER.get(name, {}).get(inference)
             cells = [
                 name,
                 inference,
                 f"{score:.4f}",
-                f"{figures[:, 0].std():.4f}",
+                f"{values[:, 0].std():.4f}",
                 "" if np.isnan(gap) else f"{gap:.4f}",
                 "" if paper is None else f"{paper:.4f}",
                 f"{sweeps:.0f}",
@@ -75,25 +75,25 @@ def table(names: list[str], runs: int) -> str:
 
 
 def main() -> None:
-    """Print the table, or write it to a page."""
+    """Print the page, or write it to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--data", nargs="+", default=list(PAPER))
     parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     text = (
         "# The six methods with the paper's settings\n\n"
-        f"Written by `benchmarks/inference.py --runs {chosen.runs}`, version "
-        f"{coblock.__version__}. Random start, K = 20, no moves, 10 % of the cells held out, "
-        f"mean over seeds 0 to {chosen.runs - 1}. Second order ends after {MAX_ITER['acvb']} "
-        f"sweeps, Gibbs after {MAX_ITER['gibbs']}. The paper's synthetic relations are other "
-        "draws than ours: compare with the oracle. Seconds are of a busy machine.\n\n"
-        f"{table(chosen.data, chosen.runs)}\n"
+        f"Written by `benchmarks/inference.py --runs {options.runs}`, version "
+        f"{coblock.__version__}. Random start, K = 20, no search, 10 % of the cells held out, "
+        f"mean over seeds 0 to {options.runs - 1}. Second order ends after {MAX_ITER['acvb']} "
+        f"sweeps, Gibbs after {MAX_ITER['gibbs']}. The synthetic relations of the paper are other "
+        "draws: compare with the oracle. The machine was shared, so seconds are approximate.\n\n"
+        f"{table(options.data, options.runs)}\n"
     )
-    if chosen.out is None:
+    if options.out is None:
         sys.stdout.write(text)
     else:
-        chosen.out.write_text(text)
+        options.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,56 +1,55 @@
-"""How good the blocks of the default `IRM()` are; writes docs/quality.md.
+"""Measure the quality of the blocks of the default `IRM()` and write docs/quality.md.
 
     python benchmarks/quality.py [--runs 5] [--draws 20] [--data synth1 ...]
                                  [--parts planted evidence known order heldout folds]
 
-Parts that are not measured stay on the page as they were. Held-out figures are means over seeds, a
-tenth of all cells unseen in training. The evidence is that of MODEL 10 with a, b and the
-concentrations at their best, nothing held out.
+Parts that are not measured stay on the page unchanged. Held-out scores are means over seeds; a
+tenth of all cells is unseen in training. The evidence is that of MODEL 10 with the best
+hyperparameters and nothing held out.
 """
 
 import argparse
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from data import FOLDER, SYNTHETIC, Trial, load
+from data import FOLDER, SYNTHETIC, Trial, load, whole_relation
+from log_evidence import log_evidence
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from speed.__main__ import source_version
-from speed.bounded import peer
+from speed.peer_runs import measure_peer
 
 from coblock import IRM
-from coblock.analysis.evaluation import HeldOut
-from coblock.analysis.prediction import mean_log_probability
-from coblock.model.partition import Partition
-from coblock.model.relation import Relation
 
 PAGE = Path(__file__).parents[1] / "docs" / "quality.md"
-HELD_OUT = {  # the paper's best method at K = 20, where its relation is the same
+HELD_OUT = {  # score of the paper's best method with K = 20, for relations with the same counts
     "synth1": None,
     "synth2": None,
     "enron156_200110": None,
     "lastfm_userxuser": -0.0267,
     "lastfm_artistxtag": -0.0158,
 }
-MORE_SEEDS = {"enron156_200110": 4}  # times: of so few cells it matters which are drawn
-FOLDS, CHAIN = 10, 600  # parts of all cells; sweeps of a long chain
+MORE_SEEDS = {"enron156_200110": 4}  # factor; with few cells the score depends on which are drawn
+FOLDS = 10  # parts of all cells
+CHAIN = 600  # sweeps of a long Gibbs chain
 EVIDENCE = ("lastfm_userxuser", "lastfm_artistxtag")
+KNOWN = {"polblogs": "directed", "football": "undirected", "karate": "undirected"}
 INTRODUCTION = """# How good the blocks are
 
-Written by `benchmarks/quality.py`: `IRM()` with no parameter but the seed, means over the seeds.
-Seconds are of a busy machine. *In sample* is the score of the same cells by a model that was fitted
-to all cells, these included: nothing honest can be better."""
-KNOWN = {"polblogs": "directed", "football": "undirected", "karate": "undirected"}
+Written by `benchmarks/quality.py`: means over the seeds for `IRM()` with no parameter but the seed.
+The machine was shared with other programs, so seconds are approximate. *In sample* is the score of
+the same cells by a model that was fitted to all cells. It is an upper limit for held-out scores."""
 
 
 def planted(draws: int, names: list[str]) -> Iterator[str]:
-    """How often the planted numbers of clusters are found."""
+    """Count the draws in which the planted numbers of clusters are found."""
     yield "| relation | exact | fewer, with the truth's evidence or more | of | seconds |"
     yield "|---|---|---|---|---|"
     for name in [name for name in SYNTHETIC if name in names]:
@@ -58,8 +57,7 @@ def planted(draws: int, names: list[str]) -> Iterator[str]:
         for seed in range(draws):
             drawn = SYNTHETIC[name](seed)
             model = IRM(random_state=seed).fit(drawn.X)
-            labels = [drawn.row_labels, drawn.column_labels]
-            truth = Partition.start(Relation.build(drawn.X), labels).log_joint()
+            truth = log_evidence(drawn.X, drawn.row_labels, drawn.column_labels)
             if model.block_probability_.shape == drawn.probability.shape:
                 exact += 1
             elif model.log_evidence_ >= truth:
@@ -68,8 +66,8 @@ def planted(draws: int, names: list[str]) -> Iterator[str]:
         yield f"| {name} | {exact} | {better} | {draws} | {seconds:.1f} |"
 
 
-def heldout(runs: int, names: list[str]) -> Iterator[str]:
-    """Held-out log likelihood per cell, and what a truncation does to it."""
+def held_out(runs: int, names: list[str]) -> Iterator[str]:
+    """Score held-out cells of fits with and without a truncation."""
     yield (
         "| relation | seeds | held-out | ± | minus oracle | the paper | in sample | K <= 20 | "
         "K <= 60 | clusters | sweeps | converged | seconds |"
@@ -79,49 +77,47 @@ def heldout(runs: int, names: list[str]) -> Iterator[str]:
         rows = []
         for seed in range(runs * MORE_SEEDS.get(name, 1)):
             trial = Trial.draw(name, seed)
-            cells = (trial.held.rows, trial.held.columns, trial.held.values)
             scores, began = [], perf_counter()
             for limit in (None, 20, 60):
                 model = IRM(max_clusters=limit, random_state=seed)
-                model.fit(trial.held.X, unseen=trial.held.unseen)
-                scores.append(model.score_links(*cells))
+                model.fit(trial.X, unseen=trial.unseen)
+                scores.append(model.score_links(*trial.cells))
                 if limit is None:
                     default, seconds = model, perf_counter() - began
-            whole = Trial.whole(name, seed)
-            seen = IRM(random_state=seed).fit(whole).score_links(*cells)
+            whole = whole_relation(name, seed)
+            in_sample = IRM(random_state=seed).fit(whole).score_links(*trial.cells)
             K = default.block_probability_.shape
             ends = (default.n_iter_, seconds, default.converged_)
-            rows.append((*scores, scores[0] - trial.oracle, seen, *K, *ends))
+            rows.append((*scores, scores[0] - trial.oracle, in_sample, *K, *ends))
             sys.stderr.write(f"{name} {seed} {rows[-1]}\n")
-        figures = np.array(rows, dtype=float)
-        free, few, many, gap, seen, K1, K2, sweeps, seconds, converged = figures.mean(axis=0)
+        table = np.array(rows, dtype=float)
+        free, few, many, gap, in_sample, K1, K2, sweeps, seconds, converged = table.mean(axis=0)
         yield (
-            f"| {name} | {len(rows)} | {free:.4f} | {figures[:, 0].std():.4f} | "
+            f"| {name} | {len(rows)} | {free:.4f} | {table[:, 0].std():.4f} | "
             f"{'' if np.isnan(gap) else f'{gap:.4f}'} | {HELD_OUT[name] or ''} | "
-            f"{seen:.4f} | {few:.4f} | {many:.4f} | {K1:.0f} x {K2:.0f} | {sweeps:.0f} | "
+            f"{in_sample:.4f} | {few:.4f} | {many:.4f} | {K1:.0f} x {K2:.0f} | {sweeps:.0f} | "
             f"{converged:.0%} | {seconds:.0f} |"
         )
 
 
 def order(runs: int, names: list[str]) -> Iterator[str]:
-    """Held-out log likelihood per cell by what follows the search."""
+    """Score held-out cells of fits with different methods after the search."""
     yield "| relation | around the partition (default) | second-order sweeps | VB sweeps |"
     yield "|---|---|---|---|"
     for name in [name for name in (*SYNTHETIC, "enron156_200110") if name in names]:
         scores = []
         for seed in range(runs * MORE_SEEDS.get(name, 1)):
-            held = Trial.draw(name, seed).held
+            trial = Trial.draw(name, seed)
             models = [
                 IRM(inference=method, random_state=seed) for method in ("acvb0", "acvb", "vb")
             ]
-            cells = (held.rows, held.columns, held.values)
-            fits = [model.fit(held.X, unseen=held.unseen) for model in models]
-            scores.append([model.score_links(*cells) for model in fits])
+            fits = [model.fit(trial.X, unseen=trial.unseen) for model in models]
+            scores.append([model.score_links(*trial.cells) for model in fits])
         yield f"| {name} | " + " | ".join(f"{x:.4f}" for x in np.mean(scores, axis=0)) + " |"
 
 
 def evidence(runs: int, names: list[str]) -> Iterator[str]:
-    """Log evidence with nothing held out."""
+    """Compare the log evidence with that of graph-tool."""
     yield "| relation | mean | best | graph-tool nested, best of 3 | clusters | seconds |"
     yield "|---|---|---|---|---|---|"
     for name in [name for name in EVIDENCE if name in names]:
@@ -133,34 +129,34 @@ def evidence(runs: int, names: list[str]) -> Iterator[str]:
             sys.stderr.write(f"{name} {seed} {values[-1]:.0f} {shapes[-1]}\n")
         K = np.mean(shapes, axis=0)
         seconds = (perf_counter() - began) / runs
-        theirs = peer("graph-tool nested", name, seeds=(1, 2, 3)).get("evidence")
-        beside = "not installed" if theirs is None else f"{theirs:,.0f}"
+        peer = measure_peer("graph-tool nested", name, seeds=(1, 2, 3)).get("evidence")
+        peer_cell = "not installed" if peer is None else f"{peer:,.0f}"
         yield (
-            f"| {name} | {np.mean(values):,.0f} | {max(values):,.0f} | {beside} | "
+            f"| {name} | {np.mean(values):,.0f} | {max(values):,.0f} | {peer_cell} | "
             f"{K[0]:.0f} x {K[1]:.0f} | {seconds:.0f} |"
         )
 
 
 def known(runs: int, names: list[str]) -> Iterator[str]:
-    """Agreement with classes that are known."""
+    """Compare clusters with known classes."""
     yield "| relation | kind | ARI with the known groups | log evidence | clusters |"
     yield "|---|---|---|---|---|"
     for name in [name for name in KNOWN if name in names]:
         kind = KNOWN[name]
         classes = json.loads((FOLDER / f"{name}.labels.json").read_text())["row_class"]
-        figures = []
+        rows = []
         for seed in range(runs):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 model = IRM(kind, random_state=seed).fit(load(name))
             agreement = adjusted_rand_score(classes, model.labels_)
-            figures.append((agreement, model.log_evidence_, model.block_probability_.shape[0]))
-        ari, value, K = np.mean(figures, axis=0)
+            rows.append((agreement, model.log_evidence_, model.block_probability_.shape[0]))
+        ari, value, K = np.mean(rows, axis=0)
         yield f"| {name} | {kind} | {ari:.3f} | {value:,.1f} | {K:.1f} |"
 
 
 def folds(runs: int, names: list[str]) -> Iterator[str]:
-    """Every cell held out once: what a draw of cells does, and averages over many fits."""
+    """Hold out every cell once; compare with random draws of cells and with averages of fits."""
     yield (
         "| relation | drawn cells: least, mean, most | links among them and score, correlation | "
         f"ten folds | mean of {runs} fits | mean of {runs} long Gibbs chains |"
@@ -169,10 +165,10 @@ def folds(runs: int, names: list[str]) -> Iterator[str]:
     for name in [name for name in MORE_SEEDS if name in names]:
         scores, rates = [], []
         for seed in range(runs * MORE_SEEDS[name]):
-            held = Trial.draw(name, seed).held
-            model = IRM(random_state=seed).fit(held.X, unseen=held.unseen)
-            scores.append(model.score_links(held.rows, held.columns, held.values))
-            rates.append(held.values.mean())
+            trial = Trial.draw(name, seed)
+            model = IRM(random_state=seed).fit(trial.X, unseen=trial.unseen)
+            scores.append(model.score_links(*trial.cells))
+            rates.append(trial.values.mean())
         correlation = np.corrcoef(rates, scores)[0, 1]
         alone, together, chains = np.mean(list(fold_scores(load(name), runs)), axis=0)
         yield (
@@ -182,75 +178,89 @@ def folds(runs: int, names: list[str]) -> Iterator[str]:
 
 
 def fold_scores(X: sparse.csr_array, fits: int) -> Iterator[tuple[float, ...]]:
-    """Yield for each tenth of all cells the scores of one fit, of many, and of many chains."""
+    """Yield for each fold the scores of one fit, of averaged fits, and of averaged chains."""
     cells = np.random.default_rng(0).permutation(X.shape[0] * X.shape[1])
     for fold in np.array_split(cells, FOLDS):
         rows, columns = np.divmod(fold, X.shape[1])
         unseen = sparse.csr_array((np.ones(fold.size), (rows, columns)), shape=X.shape)
         values = np.asarray(X[rows, columns]).ravel() > 0
-        held = HeldOut(sparse.csr_array(X - X * unseen), unseen, rows, columns, values)
-        default = probabilities(held, fits)
-        chains = probabilities(held, fits, inference="gibbs", max_iter=CHAIN, max_clusters=40)
+        trial = Trial(sparse.csr_array(X - X * unseen), unseen, rows, columns, values)
+        default = link_probabilities(trial, fits)
+        chains = link_probabilities(trial, fits, inference="gibbs", max_iter=CHAIN, max_clusters=40)
         averages = (default[0], default.mean(axis=0), chains.mean(axis=0))
-        yield tuple(mean_log_probability(average, values) for average in averages)
+        yield tuple(
+            float(np.log(np.where(values, average, 1.0 - average)).mean()) for average in averages
+        )
 
 
-def probabilities(held: HeldOut, fits: int, **settings: object) -> np.ndarray:
-    """Return what some fits say of the cells held out."""
+def link_probabilities(trial: Trial, fits: int, **settings: object) -> np.ndarray:
+    """Return the link probabilities of the held-out cells, one row per fit."""
     models = [IRM(random_state=seed, **settings) for seed in range(fits)]
-    fitted = [model.fit(held.X, unseen=held.unseen) for model in models]
-    return np.array([model.link_probability(held.rows, held.columns) for model in fitted])
+    fitted = [model.fit(trial.X, unseen=trial.unseen) for model in models]
+    return np.array([model.link_probability(trial.rows, trial.columns) for model in fitted])
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the page."""
+
+    heading: str
+    measure: Callable[[int, list[str]], Iterator[str]]
+    more_seeds: bool = False  # whether some relations get more seeds
 
 
 PARTS = {
-    "planted": planted,
-    "evidence": evidence,
-    "known": known,
-    "order": order,
-    "heldout": heldout,
-    "folds": folds,
+    "planted": Part("How often the planted numbers of clusters are found", planted),
+    "evidence": Part("Log evidence with nothing held out", evidence),
+    "known": Part("Agreement with classes that are known", known),
+    "order": Part("Held-out log likelihood per cell by what follows the search", order, True),
+    "heldout": Part(
+        "Held-out log likelihood per cell, and what a truncation does to it", held_out, True
+    ),
+    "folds": Part(
+        "Every cell held out once: what a draw of cells does, and averages over many fits",
+        folds,
+        True,
+    ),
 }
 
 
 def main() -> None:
     """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--data", nargs="+", default=[*HELD_OUT, *KNOWN])
     parser.add_argument("--out", type=Path, default=PAGE)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    sections = sections_of(chosen.out) if chosen.out.exists() else {}
-    source = source_version()  # of what is imported: it may change while this runs
+    sections = read_sections(options.out) if options.out.exists() else {}
+    source = source_version()  # of the imported code: files may change while this runs
     more = " and ".join(f"{times} times as many for {name}" for name, times in MORE_SEEDS.items())
-    for part in chosen.parts:
-        count = chosen.draws if part == "planted" else chosen.runs
-        seeds = f"{'draws' if part == 'planted' else 'seeds'} 0 to {count - 1}"
-        seeds += f", {more}" if part in {"heldout", "order", "folds"} else ""
-        table = "\n".join(PARTS[part](count, chosen.data))
-        sections[heading(part)] = f"Source {source}, {seeds}.\n\n{table}"
-        write_page(chosen.out, sections)
+    for name in options.parts:
+        part, count = PARTS[name], options.draws if name == "planted" else options.runs
+        seeds = f"{'draws' if name == 'planted' else 'seeds'} 0 to {count - 1}"
+        seeds += f", {more}" if part.more_seeds else ""
+        table = "\n".join(part.measure(count, options.data))
+        sections[part.heading] = f"Source {source}, {seeds}.\n\n{table}"
+        write_page(options.out, sections)
 
 
-def heading(part: str) -> str:
-    """Return what a part of the page is called."""
-    return str(PARTS[part].__doc__).rstrip(".")
-
-
-def sections_of(page: Path) -> dict[str, str]:
-    """Return the parts of a page by their headings."""
+def read_sections(page: Path) -> dict[str, str]:
+    """Return the sections of a page by their headings."""
     texts = page.read_text().split("\n## ")[1:]
     return {title: body.strip() for title, _, body in (text.partition("\n") for text in texts)}
 
 
 def write_page(page: Path, sections: dict[str, str]) -> None:
-    """Write the page, its parts in their order."""
+    """Write the page with its sections in the order of ``PARTS``."""
     text = [INTRODUCTION]
-    for part in PARTS:
-        if heading(part) in sections:
-            text += [f"## {heading(part)}", sections[heading(part)]]
+    for part in PARTS.values():
+        if part.heading in sections:
+            text += [f"## {part.heading}", sections[part.heading]]
     page.write_text("\n\n".join(text) + "\n")
 
 

@@ -1,9 +1,9 @@
-"""Time of reading a CSV with string names: polars alone, and coblock from file to relation.
+"""Time the reading of a CSV file with names: polars alone, and coblock from file to relation.
 
     python benchmarks/reading.py [--edges 10000000] [--rounds 3]
 
-Each figure is the best of several rounds, taken in a process of its own, kernels compiled before.
-The file is made in a temporary folder.
+Each time is the best of several rounds in one process, with compiled kernels. The file is written
+to a temporary folder.
 """
 
 import argparse
@@ -19,12 +19,12 @@ MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
 
-path, warm, who, rounds = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-if who == "polars":
+path, small, reader, rounds = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+if reader == "polars":
     from polars import read_csv as read
 else:
     from coblock import read
-read(warm)
+read(small)  # compiles
 seconds = []
 for _ in range(rounds):
     begin = time.perf_counter()
@@ -37,7 +37,7 @@ print(json.dumps({"seconds": min(seconds), "peak": peak}))
 
 
 def write_edges(path: Path, edges: int, seed: int = 0) -> None:
-    """Write edges between many users and fewer items, the items of uneven popularity."""
+    """Write edges between users and fewer items; the popularity of items is heavy-tailed."""
     import polars as pl
 
     rng = np.random.default_rng(seed)
@@ -52,9 +52,9 @@ def write_edges(path: Path, edges: int, seed: int = 0) -> None:
     table.select(names).write_csv(path)
 
 
-def measure(path: Path, warm: Path, who: str, rounds: int) -> dict[str, float]:
-    """Return seconds and peak memory (GiB) of one reader, in a process of its own."""
-    command = [sys.executable, "-c", MEASURE, str(path), str(warm), who, str(rounds)]
+def measure(path: Path, small: Path, reader: str, rounds: int) -> dict[str, float]:
+    """Return seconds and peak memory (GiB) of one reader, measured in its own process."""
+    command = [sys.executable, "-c", MEASURE, str(path), str(small), reader, str(rounds)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return json.loads(output)
 
@@ -64,15 +64,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edges", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path, warm = Path(folder, "edges.csv"), Path(folder, "warm.csv")
-        write_edges(path, chosen.edges)
-        write_edges(warm, 1000)
-        print(f"{chosen.edges:,} edges, {path.stat().st_size / 2**20:,.0f} MiB")
-        found = {who: measure(path, warm, who, chosen.rounds) for who in ("polars", "coblock")}
-    for who, figures in found.items():
-        print(f"{who:8} {figures['seconds']:7.2f} s   peak {figures['peak']:.2f} GiB")
+        path, small = Path(folder, "edges.csv"), Path(folder, "small.csv")
+        write_edges(path, options.edges)
+        write_edges(small, 1000)
+        print(f"{options.edges:,} edges, {path.stat().st_size / 2**20:,.0f} MiB")
+        found = {
+            reader: measure(path, small, reader, options.rounds) for reader in ("polars", "coblock")
+        }
+    for reader, measured in found.items():
+        print(f"{reader:8} {measured['seconds']:7.2f} s   peak {measured['peak']:.2f} GiB")
     print(f"ratio    {found['coblock']['seconds'] / found['polars']['seconds']:7.2f}")
 
 

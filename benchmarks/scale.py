@@ -1,13 +1,13 @@
-"""Sweeps on a Dask cluster of this machine, and what they say for larger ones: docs/scale.md.
+"""Measure sweeps on a Dask cluster of this machine, extrapolate them, and write docs/scale.md.
 
     python benchmarks/scale.py [--data ../shared/data/imdb50k.npz] [--links 1000000 20000000]
                                [--workers 1 2 4] [--sweeps 5] [--rounds 2]
 
-Generated relations have planted blocks and all the same shape. Relations are written as npz
-shards to a temporary folder. A round is a fit on one machine with two threads and one on the
-cluster, from the same labels, one after the other, so that both meet the same other load; of the
-rounds the median counts. The first sweep, which may compile, is left out. Bytes are all that the
-processes of the cluster have written to sockets, counted there.
+Generated relations have planted blocks and all the same shape. Relations are written as npz files
+to a temporary folder. A round is a local fit with two threads and a fit on the cluster, from the
+same labels, one after the other, so that other load affects both; the median of the rounds is
+reported. The first sweep, which may compile, is left out. Bytes are all that the processes of the
+cluster write to sockets, counted in each process.
 """
 
 import argparse
@@ -31,18 +31,18 @@ from scipy import sparse
 from scipy.optimize import nnls
 
 from coblock import IRM, __version__
-from coblock.distributed import DistributedIRM
-from coblock.distributed.schedule import BATCHES
+from coblock.distributed import DaskEngine, release
+from coblock.distributed.loader import BATCHES
 from coblock.inference.schedule import PARTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 BLOCKS = (20, 15)
 SHAPE = (200_000, 66_000)  # of the generated relations
-PER_ROW = 25  # links, in what is said of larger relations
-THREADS = 2  # of the local fits beside
-TURNS = 2 * BATCHES  # a sweep
+PER_ROW = 25  # links, in the extrapolation
+THREADS = 2  # of the local fits
+STEPS = 2 * BATCHES  # batches of a sweep
 KINDS = {"search": {}, "plain": {"refine": False}}  # sweeps of a default fit; ACVB0 alone
-LIMITS = {"time": 1.5, "wire": 3.0}  # times the local fit; times the memberships
+LIMITS = {"time": 1.5, "wire": 3.0}  # ratios to the local fit, and to the memberships
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """Figures of fits with so many workers, and of the local ones between them."""
+    """Measurements of fits on a cluster, and of the local fits between them."""
 
     name: str
     kind: str
@@ -64,14 +64,14 @@ class Run:
     objects: int
     workers: int
     seconds: float  # per sweep
-    local: float  # the same with two threads of one machine
+    local: float  # the same of the local fit
     wire: float  # bytes per sweep
     memberships: float  # bytes, as tables of float64
-    worker_memory: float  # bytes, the largest, less what an idle worker has
+    worker_memory: float  # bytes, the largest of all workers, less that of an idle one
 
 
 def planted(links: int, seed: int = 0) -> tuple[sparse.csr_array, list[np.ndarray]]:
-    """Return a relation of about so many links in blocks, and labels that are 9 in 10 right."""
+    """Return a relation with about ``links`` links in blocks, and labels, 90 % of them right."""
     rng = np.random.default_rng(seed)
     labels = [rng.integers(0, K, size) for K, size in zip(BLOCKS, SHAPE, strict=True)]
     members = [
@@ -94,7 +94,7 @@ def planted(links: int, seed: int = 0) -> tuple[sparse.csr_array, list[np.ndarra
 
 
 def cases(data: list[Path], links: list[int]) -> Iterator[Case]:
-    """Yield relations of files, which start from random labels, and generated ones."""
+    """Yield relations read from files, with random labels, and generated ones."""
     rng = np.random.default_rng(0)
     for path in data:
         X = sparse.csr_array(sparse.load_npz(path))
@@ -104,7 +104,7 @@ def cases(data: list[Path], links: list[int]) -> Iterator[Case]:
 
 
 def write(case: Case, folder: Path) -> None:
-    """Write the shards, and the labels to start from beside them."""
+    """Write the relation as four files, and the labels to start from."""
     (folder / "edges").mkdir()
     for number, rows in enumerate(np.array_split(np.arange(case.X.shape[0]), 4)):
         sparse.save_npz(folder / "edges" / f"{number}.npz", case.X[rows], compressed=False)
@@ -113,16 +113,16 @@ def write(case: Case, folder: Path) -> None:
 
 @contextmanager
 def cluster(workers: int) -> Iterator[Client]:
-    """Start worker processes with one thread each, and count what all processes write."""
+    """Start worker processes with one thread each, and count the bytes that they write."""
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": logging.ERROR}
     with LocalCluster(n_workers=workers, **options) as here, Client(here) as client:
-        client.run(__import__, "coblock.distributed.estimator")
+        client.run(__import__, "coblock.distributed")
         client.run(count_bytes)
         yield client
 
 
 def count_bytes() -> None:
-    """Count from now on the bytes that this process writes to sockets."""
+    """Count the bytes that this process writes to sockets from now on."""
     if hasattr(TCP, "written"):
         return
     TCP.written, original = 0, TCP.write
@@ -156,7 +156,7 @@ def times(model: IRM) -> np.ndarray:
 
 
 def measure(case: Case, kind: str, workers: int, sweeps: int, rounds: int) -> Run:
-    """Fit here and there in turn; return the figures."""
+    """Fit locally and on the cluster in turn; return the measurements."""
     common, wire = parameters(case.start, sweeps, kind), []
     here, there = [], []
     sizes = tuple(-(-size // BATCHES) for size in case.X.shape)  # the same batches
@@ -164,18 +164,19 @@ def measure(case: Case, kind: str, workers: int, sweeps: int, rounds: int) -> Ru
         write(case, Path(folder))
         idle = max(client.run(memory).values())
 
-        def weigh(sweep: Any) -> None:
+        def record_bytes(sweep: Any) -> None:
             if sweep.sweep in (1, sweeps):
                 wire.append(written(client))
 
         for _ in range(rounds):
             local = IRM(**common, batch_size=sizes, n_jobs=THREADS).fit(case.X)
-            model = DistributedIRM(client, **common, callback=weigh).fit(Path(folder, "edges"))
+            model = IRM(**common, callback=record_bytes, engine=DaskEngine(client))
+            model.fit(Path(folder, "edges"))
             assert np.array_equal(model.row_membership_, local.row_membership_)
             here.append(times(local))
             there.append(times(model))
             held = max(client.run(memory).values()) - idle
-            model.release()
+            release(model)
     dense = 8 * sum(
         size * K for size, K in zip(case.X.shape, model.block_probability_.shape, strict=True)
     )
@@ -189,7 +190,7 @@ def measure(case: Case, kind: str, workers: int, sweeps: int, rounds: int) -> Ru
 
 
 def client_memory(case: Case) -> int:
-    """Return by how many bytes the peak memory of a client grows in a fit."""
+    """Return the growth of the peak memory of a client during a fit, in bytes."""
     with tempfile.TemporaryDirectory() as folder, cluster(2) as client:
         write(case, Path(folder))
         command = [sys.executable, __file__, "--client", client.scheduler.address, folder]
@@ -197,29 +198,29 @@ def client_memory(case: Case) -> int:
 
 
 def be_client(address: str, folder: str) -> None:
-    """Fit as a client of its own, and tell by how many bytes its peak memory has grown."""
+    """Fit in a process of its own, and print the growth of its peak memory in bytes."""
     with np.load(Path(folder, "start.npz")) as file:
         start = [file[name] for name in file.files]
-    model = DistributedIRM(Client(address), **parameters(start, 3, "plain"))
+    model = IRM(**parameters(start, 3, "plain"), engine=DaskEngine(Client(address)))
     before = peak_memory()
     model.fit(Path(folder, "edges"))
     sys.stdout.write(str(peak_memory() - before))
 
 
 def peak_memory() -> int:
-    """Return the most bytes that this process has had; ``getrusage`` counts its parent's, too."""
+    """Return the peak memory of this process in bytes; ``getrusage`` includes its parent."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 @dataclass(frozen=True)
 class Model:
-    """What plain sweeps cost, fitted to measured runs; no coefficient is negative."""
+    """Costs of plain sweeps, fitted to measured runs; no coefficient is negative."""
 
-    latency: float  # seconds per turn
-    message: float  # seconds per turn and worker
-    work: float  # seconds of one core per link, in the relation where it is most
-    per_object: float  # bytes per object and sweep, in the relation where they are most: to the
+    latency: float  # seconds per batch
+    message: float  # seconds per batch and worker
+    work: float  # seconds of one core per link, in the relation with the most
+    per_object: float  # bytes per object and sweep, in the relation with the most: to the
     per_copy: float  # client, and per worker, from one to the other
     clusters: float  # of that relation, the mean of both sides
     idle: float  # bytes of a worker before there are links
@@ -238,7 +239,7 @@ class Model:
         wire = [(run.objects, run.objects * run.workers) for run in soft]
         held = [(1.0, run.links / run.workers) for run in there]
         return cls(
-            *nnls(np.array([(TURNS, TURNS * run.workers) for run in there]), np.array(waits))[0],
+            *nnls(np.array([(STEPS, STEPS * run.workers) for run in there]), np.array(waits))[0],
             max(THREADS * run.local / run.links for run in there),
             *_fitted(wire, [run.wire for run in soft]),
             soft[0].memberships / (8 * soft[0].objects),
@@ -247,7 +248,7 @@ class Model:
 
     def sweep(self, links: float, workers: int) -> float:
         """Return seconds per sweep if every worker has a core."""
-        return TURNS * (self.latency + self.message * workers) + self.work * links / workers
+        return STEPS * (self.latency + self.message * workers) + self.work * links / workers
 
     def wire(self, objects: float, workers: int) -> float:
         """Return bytes per sweep over the wire."""
@@ -281,15 +282,15 @@ def page(runs: list[Run], clients: dict[int, int], command: str, load: float) ->
         "",
         "## Measured",
         "",
-        "*Search* are the sweeps of a default fit, the moves between them included; *plain* are "
-        "ACVB0 sweeps alone (`refine=False`). Fits here (two threads) and there take turns, from "
-        "the same labels, and end with the same bits. Wire is all that client, scheduler and "
-        "workers write to sockets; *memberships* are those of all objects as tables of float64. "
-        f"Wanted with two workers: at most {LIMITS['time']:g} times the time, and at most "
+        "*Search* are the sweeps of a default fit with the moves between them; *plain* are ACVB0 "
+        "sweeps alone (`refine=False`). Local fits (two threads) and cluster fits alternate, start "
+        "from the same labels, and end with the same bits. Wire is everything that client, "
+        "scheduler and workers write to sockets; *memberships* are those of all objects as tables "
+        f"of float64. The targets for two workers are {LIMITS['time']:g} times the local time and "
         f"{LIMITS['wire']:g} times the memberships.",
         "",
-        "| relation | links | objects | sweeps | workers | s per sweep | here | times | wire per "
-        "sweep | of memberships | worker memory |",
+        "| relation | links | objects | sweeps | workers | s per sweep | local | ratio | wire per "
+        "sweep | per membership byte | worker memory |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
@@ -300,7 +301,7 @@ def page(runs: list[Run], clients: dict[int, int], command: str, load: float) ->
     ]
     lines += [
         "",
-        f"Peak memory that a client of its own gains in a fit, {sum(SHAPE):,} objects each time:",
+        f"Growth of the peak memory of a client during a fit of {sum(SHAPE):,} objects:",
         "",
         "| links | client memory |",
         "|---|---|",
@@ -315,24 +316,24 @@ def model_lines(model: Model) -> list[str]:
         "",
         "## Cost model",
         "",
-        f"- seconds per sweep = {TURNS} turns x ({1e3 * model.latency:.1f} ms + "
+        f"- seconds per sweep = {STEPS} batches x ({1e3 * model.latency:.1f} ms + "
         f"{1e3 * model.message:.1f} ms x workers) + {1e9 * model.work:.0f} ns x links / workers. "
-        "The first part is what Dask takes to hand a turn on from worker to worker, whatever the "
-        "data: the time there less the work, which is that of the two threads here. The second is "
-        "of the relation with most work a link.",
+        "The first part is the time of Dask between two batches: the time on the cluster less the "
+        "work, which is that of the two local threads. The second part is that of the relation "
+        "with the most work per link.",
         f"- bytes per sweep = objects x ({model.per_object:.0f} + {model.per_copy:.0f} x workers), "
-        "in the relation where they are most. Sure objects travel as one or two bytes, others as "
-        "what is not 0; only those that were visited travel.",
-        f"- memory of a worker = {size(model.idle)} (compiled code, mostly) + "
-        f"{model.memory:.0f} bytes x links / workers (each link is held by row and by column) + "
-        "4 bytes x objects, and 8 K for each object that is not sure.",
-        "- memory of the client = 3 tables of objects x K float64, and the names. It does not grow "
-        "with links.",
+        "in the relation with the most bytes. A hard label is sent as one or two bytes, soft "
+        "memberships as their nonzero entries.",
+        f"- memory of a worker = {size(model.idle)} (mostly compiled code) + "
+        f"{model.memory:.0f} bytes x links / workers (each link is stored by row and by column) + "
+        "4 bytes x objects, and 8 K bytes for each object with soft memberships.",
+        "- memory of the client = 3 tables of objects x K float64, and the names. It does not "
+        "depend on the number of links.",
         "",
-        "## What it says",
+        "## Extrapolation",
         "",
-        f"With {PER_ROW} links per row and K = {model.clusters:.0f}, as much work a link and as "
-        "many bytes an object as in the dearest relation above. These are extrapolations, not "
+        f"With {PER_ROW} links per row and K = {model.clusters:.0f}, and the work per link and the "
+        "bytes per object of the most expensive relation above. These are extrapolations, not "
         "measurements.",
         "",
         "| links | objects | workers | s per sweep | wire per sweep | memory per worker | client |",
@@ -352,7 +353,7 @@ def model_lines(model: Model) -> list[str]:
 
 BREAKS = [
     "",
-    "## Where it breaks, and what would be done then",
+    "## Limits, and how to raise them",
     "",
     f"- **More than {PARTS} threads.** A batch is cut into {PARTS} parts, as on one machine, so "
     f"more than {PARTS} workers hold data but do not shorten a sweep; the table counts {PARTS}. "
@@ -379,7 +380,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--sweeps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--client", nargs=2, metavar=("ADDRESS", "FOLDER"), help="be a client")
+    parser.add_argument("--client", nargs=2, metavar=("ADDRESS", "FOLDER"), help="internal")
     chosen = parser.parse_args()
     if chosen.client:
         be_client(*chosen.client)
@@ -390,7 +391,7 @@ def main() -> None:
         if case.name == "generated":
             clients[case.X.nnz] = client_memory(case)
             if case.X.nnz < max(chosen.links) / 2:
-                continue  # the small ones are there for the client's memory
+                continue  # small relations are for the memory of the client
         for workers in chosen.workers if case.name != "generated" or not chosen.data else [2]:
             for kind in KINDS if workers == 2 else ["plain"]:
                 runs.append(measure(case, kind, workers, chosen.sweeps, chosen.rounds))

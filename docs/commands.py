@@ -1,14 +1,14 @@
-"""The page of the commands, from their own help."""
+"""Generate the reference page of the commands from their help texts."""
 
 from typing import Any
 
 HEAD = """# Commands
 
-Made from the help of the commands. `coblock COMMAND --help` shows the same.
+Generated from the help texts of the commands; `coblock COMMAND --help` shows the same.
 
-Exit codes: 0 all is well; 1 the fit did not converge, its result is written all the same; 2 the
-input is bad, and a sentence on standard error says why. Results go to standard output, everything
-else to standard error.
+Exit codes: 0, success; 1, the fit did not converge, and its result is written; 2, the input is
+invalid, and a message on standard error says why. Results are written to standard output, all
+other messages to standard error.
 """
 
 
@@ -19,9 +19,9 @@ def page(group: Any) -> str:
 
 def _section(name: str, command: Any) -> str:
     paragraphs = [" ".join(part.split()) for part in command.help.split("\n\n")]
-    story, example = paragraphs[:-1], paragraphs[-1].removeprefix("Example:").strip()
+    description, example = paragraphs[:-1], paragraphs[-1].removeprefix("Example:").strip()
     options = [_line(option) for option in command.params if option.name != "help"]
-    lines = [f"## {name}\n", *(f"{part}\n" for part in story), f"Example: `{example}`\n"]
+    lines = [f"## {name}\n", *(f"{part}\n" for part in description), f"Example: `{example}`\n"]
     return "\n".join([*lines, "| | | default |", "|---|---|---|", *options, ""])
 
 

@@ -1,4 +1,4 @@
-"""Fuzz target: whatever bytes a checkpoint has, it is refused, or fit to go on from."""
+"""Fuzz target: a checkpoint of any bytes is refused, or a fit continues from it."""
 
 import random
 import tempfile
@@ -12,8 +12,8 @@ from model_file import resign
 from coblock import IRM
 from coblock.loading import Unfinished
 
-SWEEPS = 2  # that an accepted checkpoint goes on for
-FITS = (  # sweep at which it is stopped, parameters: every kind of run that a file can hold
+SWEEPS = 2  # for which an accepted checkpoint continues
+FITS = (  # sweep at which it is stopped, parameters: every phase that a file can contain
     (1, {}),
     (5, {}),
     (2, {"refine": False, "inference": "acvb", "relation": "directed"}),
@@ -23,7 +23,7 @@ FITS = (  # sweep at which it is stopped, parameters: every kind of run that a f
 
 
 class StopError(Exception):
-    """Ends a fit, with a checkpoint of that very sweep."""
+    """Ends a fit, with a checkpoint of that sweep."""
 
 
 def seeds() -> list[bytes]:
@@ -45,7 +45,7 @@ def seeds() -> list[bytes]:
 
 
 def read(path: Path, random_numbers: random.Random) -> None:
-    """Go on from a file; three of four are forged or signed first, so as to be looked at."""
+    """Continue from a file; three of four are forged or signed first, so that they are parsed."""
     resign(path, random_numbers)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Fuzz target: whatever bytes a model file has, loading answers with a model or a sentence."""
+"""Fuzz target: loading a model file of any bytes gives a model or a sentence."""
 
 import json
 import random
@@ -13,8 +13,8 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from coblock import IRM, load
-from coblock.io.model_file import KEY, digest
-from coblock.io.result_codec import ModelFileError
+from coblock.io.container import KEY, digest
+from coblock.io.model_file import ModelFileError
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures"
 VALUES = (None, True, -1, 0, 1, 3, 10**8, 10**30, -0.5, 1e308, "x", [], {}, [[0]], {"is": "tuple"})
@@ -36,7 +36,7 @@ def one_input(data: bytes) -> None:
 
 
 def read(path: Path, random_numbers: random.Random) -> None:
-    """Load a file and use the model; three of four are signed first, so as to be looked at."""
+    """Load a file and use the model; three of four are signed first, so that they are parsed."""
     resign(path, random_numbers)
     _use(load(path))
 
@@ -54,7 +54,7 @@ def resign(path: Path, random_numbers: random.Random) -> None:
 
 
 def signed(data: bytes) -> bytes | None:
-    """Return a safetensors file with the digest of its contents, so that they are looked at."""
+    """Return a safetensors file with the digest of its contents, so that they are parsed."""
     try:
         tensors = load_tensors(data)
         (size,) = struct.unpack("<Q", data[:8])

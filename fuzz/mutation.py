@@ -1,8 +1,8 @@
-"""Damage to files: what disks, editors, downloads and other programs do to them."""
+"""Random damage to files, as disks, editors, downloads and other programs cause it."""
 
 import random
 
-LONGEST = 1 << 14
+MAX_BYTES = 1 << 14  # of a damaged file
 TOKENS = (
     b"\n", b"\r\n", b"\r", b",", b";", b"\t", b"|", b" ", b'"', b'""', b"#", b"%", b"\x00", b"\x01",
     b"\xef\xbb\xbf", b"\xff\xfe", b"\xe9", b"\xf0\x9f\x98\x80", b"nan", b"inf", b"-1", b"1e999",
@@ -12,14 +12,14 @@ TOKENS = (
 
 
 class Mutator:
-    """Draws damaged versions of files.
+    """Draw damaged versions of files.
 
     Parameters
     ----------
     corpus : list of bytes
-        Valid files; parts of one may be put into another.
+        Valid files; parts of one may be inserted into another.
     random_numbers : random.Random
-        Where chance comes from.
+        Source of randomness.
     """
 
     def __init__(self, corpus: list[bytes], random_numbers: random.Random) -> None:
@@ -31,16 +31,16 @@ class Mutator:
         )  # fmt: skip
 
     def mutate(self, content: bytes) -> bytes:
-        """Return the content with one to six changes; sometimes random bytes, or nothing."""
+        """Return the content with one to six changes, sometimes unchanged, or random bytes."""
         chance = self.random.random()
         if chance < 0.03:
             return self.random.randbytes(self.random.randrange(200))
         if chance < 0.2:
-            return content  # for targets that change more than bytes
+            return content  # for targets that make changes of their own
         data = bytearray(content)
         for _ in range(self.random.choice((1, 1, 1, 2, 3, 6))):
             self.random.choice(self.changes)(data)
-        return bytes(data[:LONGEST])
+        return bytes(data[:MAX_BYTES])
 
     def _at(self, data: bytearray) -> int:
         return self.random.randrange(len(data) + 1)

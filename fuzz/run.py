@@ -1,11 +1,11 @@
-"""Feed damaged and random input to what reads files, and see that it answers as documented.
+"""Read damaged and random files, and check that the readers behave as documented.
 
     python fuzz/run.py --target readers --inputs 100000 [--seed 0]
 
-A target gives valid files to begin with and a function that reads one. Every input is a mutation
-of a valid file, or random bytes. The function must return or raise one of the target's documented
-errors, within the time limit; anything else is a finding: it is told, its input is kept, and the
-exit code is 1.
+A target has valid files and a function that reads one. Every input is a mutation of a valid file,
+or random bytes. The function must return, or raise one of the documented errors of the target,
+within the time limit. Anything else is a finding: it is printed, its input is kept, and the exit
+code is 1.
 """
 
 import argparse
@@ -25,28 +25,28 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutation import Mutator
 from targets import TARGETS, Target
 
-SECONDS = 20  # of one input: a hang, not a slow machine
+SECONDS = 20  # time limit of one input, long enough for slow machines
 MOST_FINDINGS = 20
 
 
 class TooSlowError(BaseException):
-    """Not an Exception: nothing on the way may catch it."""
+    """The time limit; not an Exception, so that no reader catches it."""
 
 
 class Unchanged(random.Random):
-    """Random numbers for which a target reads a file as it is."""
+    """Random numbers with which a target reads a file without changes."""
 
     def random(self) -> float:
-        """Return 0: below every chance of a change."""
+        """Return 0, which selects no change."""
         return 0.0
 
 
 def run(target: Target, inputs: int, seed: int, keep: Path) -> list[str]:
     """Return the findings, one sentence each.
 
-    Each input is written to the folder ``keep / "last"`` before it is read, so that the one that
-    ends the whole process is found there. The samples are read first as they are, without a
-    limit of time: that compiles what reading needs.
+    Each input is written to the folder ``keep / "last"`` before it is read, so that an input that
+    crashes the process is found there. The unchanged samples are read first without a time limit,
+    because that compiles the kernels.
     """
     findings: list[str] = []
     counts: Counter[str] = Counter()
@@ -57,7 +57,7 @@ def run(target: Target, inputs: int, seed: int, keep: Path) -> list[str]:
     for sample in target.samples:
         path = folder / sample.name
         path.write_bytes(sample.content)
-        with contextlib.suppress(Exception):  # those of damaged samples are found below
+        with contextlib.suppress(Exception):  # errors are found below
             target.read(path, Unchanged(seed))
     with time_limit():
         for number in range(inputs):
@@ -65,7 +65,7 @@ def run(target: Target, inputs: int, seed: int, keep: Path) -> list[str]:
             content = mutator.mutate(sample.content)
             path = folder / sample.name
             path.write_bytes(content)
-            outcome = answer(target, path, random_numbers)
+            outcome = read_input(target, path, random_numbers)
             counts[outcome.split(":")[0]] += 1
             if outcome not in {"read", "refused"}:
                 findings.append(f"input {number} ({sample.name}): {outcome}")
@@ -76,15 +76,15 @@ def run(target: Target, inputs: int, seed: int, keep: Path) -> list[str]:
     return findings
 
 
-def answer(target: Target, path: Path, random_numbers: random.Random) -> str:
-    """Return ``"read"``, ``"refused"``, or what is wrong with the answer."""
+def read_input(target: Target, path: Path, random_numbers: random.Random) -> str:
+    """Return ``"read"``, ``"refused"``, or a description of the wrong behaviour."""
     signal.alarm(SECONDS)
     try:
         target.read(path, random_numbers)
     except target.errors as error:
         return "refused" if str(error).strip() else f"silent: {type(error).__name__}"
     except TooSlowError:
-        return f"hangs: no answer in {SECONDS} s"
+        return f"hangs: no result in {SECONDS} s"
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
@@ -96,7 +96,7 @@ def answer(target: Target, path: Path, random_numbers: random.Random) -> str:
 
 @contextlib.contextmanager
 def time_limit() -> Iterator[None]:
-    """Let the alarm raise an error that no input can swallow."""
+    """Let the alarm signal raise :class:`TooSlowError`."""
 
     def stop(*_: object) -> None:
         raise TooSlowError

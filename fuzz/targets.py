@@ -1,4 +1,4 @@
-"""What is fuzzed. A new target is a function that returns a Target, and a line in TARGETS."""
+"""The fuzz targets. A new target is a function that returns a Target, and a line in TARGETS."""
 
 import gzip
 import io
@@ -13,15 +13,15 @@ from scipy import sparse
 from scipy.io import mmwrite
 
 from coblock.io.checkpoint import CheckpointError
+from coblock.io.model_file import ModelFileError
 from coblock.io.readers import ReadError, read
-from coblock.io.result_codec import ModelFileError
 
 KINDS = ("bipartite", "directed", "undirected")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A valid file: a name, whose ending may matter, and its content."""
+    """A valid file: a name with a suffix that readers may need, and its content."""
 
     name: str
     content: bytes
@@ -29,18 +29,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class Target:
-    """Something that reads files.
+    """A reader of files.
 
     Attributes
     ----------
     name : str
-        As on the command line.
+        Name on the command line.
     samples : list of Sample
-        Valid files, one at least of every kind.
+        Valid files, at least one of every kind.
     read : callable
-        Reads a file; takes further choices from the random numbers.
+        Reads a file, with options drawn from the random numbers.
     errors : tuple of type
-        What it may raise.
+        Errors that it may raise.
     """
 
     name: str
@@ -50,18 +50,18 @@ class Target:
 
 
 def readers() -> Target:
-    """Return the readers of relations."""
+    """Return the target of the readers of relations."""
     return Target("readers", _relations(), _read_relation, (ReadError,))
 
 
 def models() -> Target:
-    """Return the reader of model files; it refuses in its own words."""
+    """Return the target of the reader of model files."""
     samples = [Sample("model.safetensors", content) for content in model_file.seeds()]
     return Target("models", samples, model_file.read, (ModelFileError,))
 
 
 def checkpoints() -> Target:
-    """Return the reader of checkpoints, and the fits that go on from them."""
+    """Return the target of the reader of checkpoints, and of resumed fits."""
     samples = [Sample("fit.checkpoint", content) for content in checkpoint_file.seeds()]
     return Target("checkpoints", samples, checkpoint_file.read, (CheckpointError,))
 

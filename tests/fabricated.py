@@ -1,12 +1,12 @@
-"""Results made from known labels, without a fit, and names that mean harm."""
+"""Results built from known labels without a fit, and malicious names."""
 
 import numpy as np
 from scipy import sparse
 
-from coblock.model.hyperparameters import Priors
+from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.relation import Relation
-from coblock.model.result import Result, conclude
-from coblock.model.trace import Sweep
+from coblock.model.result import Result, make_result
+from coblock.model.trace import SweepRecord
 
 NASTY = [
     "<img src=x onerror=\"document.title='run'\">",
@@ -29,7 +29,7 @@ NASTY = [
 
 
 def soft(labels: np.ndarray, sure: np.ndarray | float) -> np.ndarray:
-    """Memberships with so much in the own cluster and the rest in equal parts elsewhere."""
+    """Return memberships: ``sure`` in the cluster of the label, the rest equally in the others."""
     K = int(labels.max()) + 1
     sure = np.broadcast_to(sure, labels.shape)
     q = np.repeat(((1.0 - sure) / max(K - 1, 1))[:, None], K, axis=1)
@@ -37,9 +37,9 @@ def soft(labels: np.ndarray, sure: np.ndarray | float) -> np.ndarray:
     return q
 
 
-def trace_of(sweeps: int) -> list[Sweep]:
+def trace_of(sweeps: int) -> list[SweepRecord]:
     return [
-        Sweep(s, 0.5 / s**2, -120.0 - 1.0 / s, -100.0 - 30.0 / s, 4, 3, 0.25 * s)
+        SweepRecord(s, 0.5 / s**2, -120.0 - 1.0 / s, -100.0 - 30.0 / s, 4, 3, 0.25 * s)
         for s in range(1, sweeps + 1)
     ]
 
@@ -47,25 +47,27 @@ def trace_of(sweeps: int) -> list[Sweep]:
 def result_of(
     relation: Relation, *labels: np.ndarray, sure: float = 0.9, sweeps: int = 12, converged=True
 ) -> Result:
-    """The result that a fit would have ended with at these labels, one array per domain."""
+    """Return the result of a fit that has found these labels, one array per domain."""
     clusters = [int(label.max()) + 1 for label in (labels[0], labels[-1])]
-    priors = Priors.start((clusters[0], clusters[1]), len(labels), relation.density, True)
+    hyper = Hyperparameters.initial(
+        relation.likelihood, relation.density, (clusters[0], clusters[1]), len(labels)
+    )
     memberships = [soft(label, sure) for label in labels]
-    return conclude(relation, memberships, priors, trace_of(sweeps), converged=converged)
+    return make_result(relation, memberships, hyper, trace_of(sweeps), converged=converged)
 
 
 def small_result(row_names=None, column_names=None, **options) -> Result:
-    """16 x 12 with 3 x 2 blocks and one unseen cell."""
+    """Return a result of 16 x 12 objects with 3 x 2 blocks and one unseen cell."""
     rows, columns = np.repeat([0, 1, 2], [7, 5, 4]), np.repeat([0, 1], [8, 4])
     X = np.array([[1, 0], [0, 1], [1, 1]])[rows][:, columns].astype(float)
     X[0, 0] = np.nan
-    order = np.random.default_rng(1).permutation(16)  # so that sorting has something to do
+    order = np.random.default_rng(1).permutation(16)  # so that rows are not sorted by cluster
     relation = Relation.build(X[order], row_names=row_names, column_names=column_names)
     return result_of(relation, rows[order], columns, **options)
 
 
 def one_domain_result(kind: str, names=None, **options) -> Result:
-    """14 objects in 3 clusters."""
+    """Return a result of 14 objects in 3 clusters."""
     labels = np.repeat([0, 1, 2], [6, 5, 3])
     X = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1]])[labels][:, labels].astype(float)
     np.fill_diagonal(X, 0)
@@ -74,9 +76,9 @@ def one_domain_result(kind: str, names=None, **options) -> Result:
 
 
 def large_result(links_per_row: int, shape: tuple[int, int], clusters: tuple[int, int]) -> Result:
-    """A sparse relation with equally many links in every row, near those of its cluster.
+    """Return a result of a sparse relation with the same number of links in every row.
 
-    Names are random, so that they can hardly be packed.
+    The links of a cluster are near each other. Names are random and cannot be compressed.
     """
     rng = np.random.default_rng(0)
     rows, columns = shape

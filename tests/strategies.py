@@ -1,4 +1,4 @@
-"""Hypothesis: small relations of all kinds with memberships and priors, hard cases included."""
+"""Hypothesis strategies: small relations of all kinds, with memberships and hyperparameters."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,17 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
-from coblock.model.hyperparameters import Priors
+from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.partition import Partition
 from coblock.model.relation import Relation
-from coblock.model.state import State
+from coblock.model.state import SoftState
 
 KINDS = ("bipartite", "directed", "undirected")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One relation, dense for the reference and built for the kernels."""
+    """One relation: dense arrays for the reference, and the object that kernels read."""
 
     kind: str
     X: np.ndarray
@@ -26,10 +27,21 @@ class Case:
     alpha: list[float]
     relation: Relation
 
-    def state(self) -> State:
-        """A fresh state that shares no memory with the case."""
-        priors = Priors(list(self.alpha), self.a.copy(), self.b.copy(), shared=False)
-        return State(self.relation, [q.copy() for q in self.q], priors)
+    def state(self) -> SoftState:
+        """Return a new state that shares no memory with the case."""
+        prior = np.array([self.a, self.b])
+        hyper = Hyperparameters(list(self.alpha), prior, per_block=True)
+        return SoftState(self.relation, [q.copy() for q in self.q], hyper)
+
+    def labels(self) -> list[np.ndarray]:
+        """Return the most probable clusters, renumbered so that all of them are in use."""
+        best = [q.argmax(axis=1) for q in self.q]
+        return [np.unique(label, return_inverse=True)[1].astype(np.int32) for label in best]
+
+    def partition(self, a: float, b: float) -> Partition:
+        """Return the partition into the most probable clusters, with this shared prior."""
+        prior = np.array([a, b]).reshape(2, 1, 1)
+        return Partition(self.relation, self.labels(), Hyperparameters(list(self.alpha), prior))
 
 
 def make_case(
@@ -42,7 +54,7 @@ def make_case(
     self_links: bool = False,
     hard: float = 0.3,
 ) -> Case:
-    """Draw a relation; one-domain kinds use the first size and number of clusters only."""
+    """Draw a relation; one-domain kinds use only the first size and number of clusters."""
     if kind != "bipartite":
         shape, clusters = (shape[0], shape[0]), (clusters[0], clusters[0])
     X = (rng.random(shape) < links).astype(float)
@@ -67,16 +79,16 @@ def make_case(
 
 
 def _memberships(rng: np.random.Generator, size: int, K: int, hard: float) -> np.ndarray:
-    """Soft memberships, a share of them decided."""
+    """Draw memberships, a fraction of them hard."""
     q = rng.dirichlet(np.ones(K), size)
-    decided = rng.random(size) < hard
-    q[decided] = np.eye(K)[rng.integers(K, size=int(decided.sum()))]
+    is_hard = rng.random(size) < hard
+    q[is_hard] = np.eye(K)[rng.integers(K, size=int(is_hard.sum()))]
     return q
 
 
 @st.composite
 def cases(draw: st.DrawFn, most_objects: int = 6, most_clusters: int = 3, kinds=KINDS) -> Case:
-    """Relations with empty rows, all ones, 1 x 1, K = 1, rows that are wholly unseen."""
+    """Draw relations; some have empty rows, only links, 1 x 1 cells, K = 1 or fully unseen rows."""
     sizes = st.integers(1, most_objects)
     clusters = st.integers(1, most_clusters)
     return make_case(

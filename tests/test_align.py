@@ -1,4 +1,4 @@
-"""New rows are put against the fitted columns by name."""
+"""Test the matching of columns of new rows to the fitted columns."""
 
 import numpy as np
 from hypothesis import given
@@ -12,8 +12,8 @@ NAMES = [f"c{j}" for j in range(7)]
 
 
 def dense(relation: Relation) -> np.ndarray:
-    """1 for links, 0, and NaN for unseen cells."""
-    place, X = relation.places[0][0], np.zeros(relation.shape)
+    """Return 1 for links, NaN for unseen cells, else 0."""
+    place, X = relation.incidence[0][0], np.zeros(relation.shape)
     for i in range(relation.shape[0]):
         X[i, place.link[place.link_start[i] : place.link_start[i + 1]]] = 1.0
         X[i, place.unseen[place.unseen_start[i] : place.unseen_start[i + 1]]] = np.nan
@@ -21,7 +21,7 @@ def dense(relation: Relation) -> np.ndarray:
 
 
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 5), known=st.integers(1, 7))
-def test_columns_go_where_their_names_are(seed, rows, known):
+def test_columns_are_matched_by_name(seed, rows, known):
     rng = np.random.default_rng(seed)
     fitted = rng.permutation(NAMES)[:known].tolist()
     here = rng.permutation(NAMES)[: rng.integers(1, 8)].tolist()
@@ -39,13 +39,13 @@ def test_columns_go_where_their_names_are(seed, rows, known):
 
 
 def test_the_comparison_can_fail():
-    """By position instead of by name the columns would be wrong."""
+    """Negative control: columns matched by position would be wrong."""
     X = np.array([[1.0, 0.0]])
     aligned, _ = align(Relation.build(X, column_names=["b", "a"]), ["a", "b"])
     assert not np.array_equal(dense(aligned), X)
 
 
-def test_columns_without_names_are_their_positions():
+def test_columns_without_names_are_matched_by_position():
     aligned, unknown = align(Relation.build(np.array([[0.0, 1.0, 1.0]])), ["1", "0"])
     assert dense(aligned).tolist() == [[1.0, 0.0]]
     assert unknown == ["2"]

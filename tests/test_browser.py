@@ -1,4 +1,4 @@
-"""The report in a real browser: it opens, answers, obeys the keyboard and runs nothing foreign."""
+"""Test the report in a browser: requests, search, pointer, keyboard, and malicious names."""
 
 import os
 import re
@@ -28,19 +28,19 @@ HANDLERS = """[...document.querySelectorAll("*")]
     .filter((e) => [...e.attributes].some((a) => a.name.startsWith("on"))).length"""
 
 
-class Visit:
-    """A page that was opened, with all that it said and asked for."""
+class OpenPage:
+    """An open page with its console messages and requests."""
 
     def __init__(self, browser, path: Path, **options) -> None:
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(10_000)
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.said.append(dialog.message))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.messages.append(dialog.message))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
 
     def text(self, selector: str) -> str:
@@ -66,24 +66,24 @@ def report(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def visit(browser):
-    visits: list[Visit] = []
+def open_page(browser):
+    pages: list[OpenPage] = []
 
-    def open_page(path: Path, **options) -> Visit:
-        visits.append(Visit(browser, path, **options))
-        return visits[-1]
+    def open_one(path: Path, **options) -> OpenPage:
+        pages.append(OpenPage(browser, path, **options))
+        return pages[-1]
 
-    yield open_page
-    for opened in visits:
-        assert opened.said == []
-        assert all(re.match(r"file:|data:|blob:", url) for url in opened.asked)
+    yield open_one
+    for opened in pages:
+        assert opened.messages == []
+        assert all(re.match(r"file:|data:|blob:", url) for url in opened.requests)
         opened.context.close()
 
 
-def test_the_page_opens_and_asks_for_nothing_but_itself(visit, report):
-    opened = visit(report)
+def test_the_page_requests_only_itself(open_page, report):
+    opened = open_page(report)
     assert opened.page.title() == "Who buys what – coblock"
-    assert [url for url in opened.asked if not url.startswith("data:")] == [report.as_uri()]
+    assert [url for url in opened.requests if not url.startswith("data:")] == [report.as_uri()]
     assert opened.page.locator("#map rect").count() == 3 * 2 + 1
     assert opened.page.locator(".card").count() == 5
     sizes = opened.page.evaluate(
@@ -92,25 +92,25 @@ def test_the_page_opens_and_asks_for_nothing_but_itself(visit, report):
     assert min(sizes) > 100
 
 
-def test_a_request_would_be_noticed_and_refused(visit, report, tmp_path):
-    """Negative control: a page that fetches an image says so on the console."""
+def test_a_request_is_noticed_and_blocked(open_page, report, tmp_path):
+    """Negative control: a page that requests an image logs an error."""
     path = tmp_path / "leaky.html"
     text = report.read_text(encoding="utf-8")
     path.write_text(
         text.replace("<footer>", '<footer><img src="http://127.0.0.1:9/x.png">'), encoding="utf-8"
     )
-    opened = visit(path)
-    assert any("Content Security Policy" in line for line in opened.said)
-    opened.said.clear()
-    opened.asked.clear()
+    opened = open_page(path)
+    assert any("Content Security Policy" in line for line in opened.messages)
+    opened.messages.clear()
+    opened.requests.clear()
 
 
 @pytest.mark.parametrize(("typed", "card"), [("buyer 11", "row"), ("THING 7", "column")])
-def test_search_finds_a_name_and_goes_to_its_card(visit, report, typed, card):
+def test_search_finds_a_name_and_focuses_its_card(open_page, report, typed, card):
     result = small_result(ROWS, COLUMNS)
     d = 0 if card == "row" else 1
     cluster = int(result.labels[d][int(typed.split()[1])])
-    opened = visit(report)
+    opened = open_page(report)
     opened.page.fill("#search", typed)
     opened.page.wait_for_selector("#matches li")
     assert opened.page.locator("#matches li").count() == 1
@@ -122,20 +122,20 @@ def test_search_finds_a_name_and_goes_to_its_card(visit, report, typed, card):
     assert opened.page.locator("#matches").is_hidden()
 
 
-def test_search_offers_a_choice_and_says_when_there_is_none(visit, report):
-    opened = visit(report)
+def test_search_lists_matches_and_reports_when_there_are_none(open_page, report):
+    opened = open_page(report)
     opened.page.keyboard.press("/")
     opened.page.keyboard.type("buyer")
     opened.page.wait_for_selector("#matches li.more")
     options = opened.page.locator("#matches [role=option]")
     assert options.count() == 12
-    assert opened.text("#matches li.more") == "4 more; type on to narrow the choice."
+    assert opened.text("#matches li.more") == "4 more; keep typing to narrow the list."
     opened.page.keyboard.press("ArrowDown")
     assert options.nth(1).get_attribute("aria-selected") == "true"
     second = options.nth(1).locator("bdi").inner_text()
     options.nth(1).click()
     assert opened.text("#answer").startswith(f"{second} is in row cluster")
-    opened.page.fill("#search", "nobody")
+    opened.page.fill("#search", "unknown name")
     opened.page.wait_for_function(
         "document.querySelector('#matches').innerText.includes('No such')"
     )
@@ -143,9 +143,9 @@ def test_search_offers_a_choice_and_says_when_there_is_none(visit, report):
     assert opened.page.locator("#matches").is_hidden()
 
 
-def test_pointing_at_a_block_shows_its_values(visit, report):
+def test_pointing_at_a_block_shows_its_numbers(open_page, report):
     result = small_result(ROWS, COLUMNS)
-    opened = visit(report)
+    opened = open_page(report)
     for k, l in [(1, 1), (2, 0)]:
         opened.page.locator("#map rect").nth(2 * k + l).hover()
         read = opened.text("#readout")
@@ -157,8 +157,8 @@ def test_pointing_at_a_block_shows_its_values(visit, report):
         assert any(ROWS[i] in read for i in range(16) if result.labels[0][i] == k)
 
 
-def test_pointing_at_the_picture_and_at_the_charts_shows_values(visit, report):
-    opened = visit(report)
+def test_pointing_at_the_picture_and_at_charts_shows_numbers(open_page, report):
+    opened = open_page(report)
     opened.page.locator("#sorted").hover(position={"x": 10, "y": 10})
     assert opened.text("#tip").startswith("row cluster 0 × column cluster 0\n")
     chart = opened.page.locator(".chart svg").nth(1)
@@ -169,8 +169,8 @@ def test_pointing_at_the_picture_and_at_the_charts_shows_values(visit, report):
     assert opened.page.locator("#tip").is_hidden()
 
 
-def test_the_map_obeys_the_keyboard(visit, report):
-    opened = visit(report)
+def test_the_map_can_be_used_with_the_keyboard(open_page, report):
+    opened = open_page(report)
     opened.page.focus("#map")
     steps = [
         ("Home", None),
@@ -189,8 +189,8 @@ def test_the_map_obeys_the_keyboard(visit, report):
     assert opened.page.evaluate("document.activeElement.id") == "row-1"
 
 
-def test_the_first_tab_stops_are_visible(visit, report):
-    opened = visit(report)
+def test_focused_elements_are_visible(open_page, report):
+    opened = open_page(report)
     seen = []
     for _ in range(10):
         opened.page.keyboard.press("Tab")
@@ -201,8 +201,8 @@ def test_the_first_tab_stops_are_visible(visit, report):
     assert all(outlined and inside for _, outlined, inside in seen)
 
 
-def test_colours_can_be_logarithmic(visit, report):
-    opened = visit(report)
+def test_the_colour_scale_can_be_logarithmic(open_page, report):
+    opened = open_page(report)
     before = opened.page.locator("#map rect").nth(0).get_attribute("class")
     low = opened.text("#legend-low")
     opened.page.locator("#logarithmic").click()
@@ -213,12 +213,12 @@ def test_colours_can_be_logarithmic(visit, report):
     assert any(re.search(r"\bs0\b", name) for name in classes)
 
 
-def test_names_run_nothing(visit, tmp_path):
+def test_names_do_not_run_scripts(open_page, tmp_path):
     path = tmp_path / "nasty.html"
     write_report(
         small_result(NASTY, NASTY[:12]), path, settings={NASTY[0]: NASTY[1]}, title=NASTY[1]
     )
-    opened = visit(path)
+    opened = open_page(path)
     title = opened.page.title()
     for typed in ("<img", "</script", "onload", "two", "émile", "blank"):
         opened.page.fill("#search", typed)
@@ -234,17 +234,17 @@ def test_names_run_nothing(visit, tmp_path):
     assert opened.page.evaluate(HANDLERS) == 0
 
 
-def background(opened: Visit, selector: str = "body") -> int:
-    """How light the background is, from 0 to 765."""
+def background(opened: OpenPage, selector: str = "body") -> int:
+    """Return the lightness of the background, from 0 to 765."""
     colour = opened.page.evaluate(
         f"getComputedStyle(document.querySelector('{selector}')).backgroundColor"
     )
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
 
 
-def test_dark_mode_is_dark_and_print_is_not(visit, report):
-    light = visit(report, color_scheme="light")
-    dark = visit(report, color_scheme="dark")
+def test_dark_mode_is_dark_and_print_is_not(open_page, report):
+    light = open_page(report, color_scheme="light")
+    dark = open_page(report, color_scheme="dark")
     assert background(light) > 700
     assert background(dark) < 150
     fill = "getComputedStyle(document.querySelector('#map .s20')).fill"
@@ -257,16 +257,16 @@ def test_dark_mode_is_dark_and_print_is_not(visit, report):
 
 
 @pytest.mark.parametrize("width", [320, 390, 800])
-def test_narrow_screens_need_no_sideways_scrolling(visit, report, width):
-    opened = visit(report, viewport={"width": width, "height": 800})
+def test_narrow_screens_need_no_horizontal_scrolling(open_page, report, width):
+    opened = open_page(report, viewport={"width": width, "height": 800})
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("kind", ["directed", "undirected"])
-def test_one_domain_works(visit, tmp_path, kind):
+def test_a_one_domain_relation_works(open_page, tmp_path, kind):
     path = tmp_path / "network.html"
     write_report(one_domain_result(kind), path, settings={})
-    opened = visit(path)
+    opened = open_page(path)
     opened.page.fill("#search", "13")
     opened.page.wait_for_selector("#matches li")
     opened.page.keyboard.press("Enter")
@@ -274,10 +274,10 @@ def test_one_domain_works(visit, tmp_path, kind):
     assert "object cluster" in opened.text("#readout")
 
 
-def test_a_large_relation_with_many_clusters_works(visit, tmp_path):
+def test_a_large_relation_shows_the_largest_clusters(open_page, tmp_path):
     path = tmp_path / "large.html"
     write_report(large_result(10, (3_000, 2_000), (150, 130)), path, settings={})
-    opened = visit(path)
+    opened = open_page(path)
     assert opened.page.locator("#map rect").count() == 120 * 120 + 1
     assert opened.text("#map-note") == "The map shows the largest 120 × 120 of 150 × 130 clusters."
     opened.page.focus("#map")
@@ -286,11 +286,11 @@ def test_a_large_relation_with_many_clusters_works(visit, tmp_path):
     assert "row cluster 119 × column cluster 119" in opened.text("#readout")
 
 
-def test_a_name_in_a_cluster_without_a_card_is_found(visit, tmp_path):
+def test_a_name_in_a_cluster_without_a_card_is_found(open_page, tmp_path):
     path = tmp_path / "large.html"
     result = large_result(5, (600, 400), (150, 130))
     write_report(result, path, settings={})
-    opened = visit(path)
+    opened = open_page(path)
     opened.page.fill("#search", result.relation.row_names[int((result.labels[0] == 149).argmax())])
     opened.page.wait_for_selector("#matches li")
     opened.page.keyboard.press("Enter")

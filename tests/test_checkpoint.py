@@ -1,4 +1,4 @@
-"""Checkpoints: a fit that is stopped or killed ends with the bits of an unbroken one."""
+"""Checkpoints: a fit that is stopped or killed ends with the bits of an uninterrupted one."""
 
 import json
 import os
@@ -22,14 +22,20 @@ from typer.testing import CliRunner
 
 import coblock
 from coblock import IRM, resume
-from coblock.inference.gibbs import GibbsRun
-from coblock.inference.posterior import ConditionalRun
+from coblock.inference.engine import LocalEngine
+from coblock.inference.fit import Fit
+from coblock.inference.gibbs import GibbsSampler
+from coblock.inference.posterior import PosteriorAverage
+from coblock.inference.schedule import Schedule
+from coblock.inference.search import Search
+from coblock.inference.settings import Settings
 from coblock.io import checkpoint
 from coblock.io.atomic import WriteError
-from coblock.io.checkpoint import Checkpoint, CheckpointError, Keeper, read, write_tensors
-from coblock.io.model_file import digest
-from coblock.io.state_codec import pack, unpack
+from coblock.io.checkpoint import CheckpointError, CheckpointWriter, StoredFit, open_or_begin, read
+from coblock.io.codec import pack, unpack
+from coblock.io.container import digest, write_tensors
 from coblock.loading import Unfinished
+from coblock.model.relation import Relation
 from coblock.ui.cli import app, interruption
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -42,7 +48,7 @@ class StoppedError(Exception):
 
 
 def data(kind: str, size: int = 36, seed: int = 3) -> np.ndarray:
-    """Blocks with noise and unseen cells."""
+    """Return blocks with noise and unseen cells."""
     rng = np.random.default_rng(seed)
     row = rng.integers(0, 5, size)
     column = rng.integers(0, 4, size) if kind == "bipartite" else row
@@ -53,7 +59,7 @@ def data(kind: str, size: int = 36, seed: int = 3) -> np.ndarray:
 
 
 def bits(model: IRM) -> tuple:
-    """Everything that must be the same."""
+    """Return everything that must be the same."""
     trace = [{name: x for name, x in line.items() if name != "seconds"} for line in model.trace_]
     arrays = (
         *(model.row_labels_, model.column_labels_, model.row_membership_),
@@ -68,39 +74,46 @@ def bits(model: IRM) -> tuple:
 
 def stop_at(number: int):
     """Return a callback that raises at the sweep of this number, counted over all starts."""
-    heard = []
+    records = []
 
     def callback(sweep):
-        heard.append(sweep)
-        if len(heard) == number:
+        records.append(sweep)
+        if len(records) == number:
             raise StoppedError
 
     return callback
 
 
-def stopped(path: Path, X: np.ndarray, number: int, **parameters) -> Checkpoint:
-    """Stop a fit at a sweep and return what it has left."""
+def stopped(path: Path, X: np.ndarray, number: int, **parameters) -> StoredFit:
+    """Stop a fit at a sweep and return its checkpoint."""
     with pytest.raises(StoppedError):
         IRM(checkpoint=path, callback=stop_at(number), random_state=1, **parameters).fit(X)
     return read(path)
 
 
 def total_sweeps(X: np.ndarray, **parameters) -> tuple[IRM, int]:
-    heard = []
-    model = IRM(callback=heard.append, random_state=1, **parameters).fit(X)
-    return model, len(heard)
+    records = []
+    model = IRM(callback=records.append, random_state=1, **parameters).fit(X)
+    return model, len(records)
 
 
-def phase(found: Checkpoint) -> str:
-    """Say where a fit stands."""
-    run, search = found.run.run, found.run.search
-    if isinstance(run, GibbsRun):
-        return "gibbs, keeping" if run.samples else "gibbs"
-    if run is None:
-        return "climbing" if search.climbing else "loosening"
-    if isinstance(run, ConditionalRun):
-        return "sampling" if run.samples else "conditional"
-    return "averaging" if run.averaged else "variational"
+def sweeps_done(found: StoredFit) -> int:
+    """Return the number of sweeps in a checkpoint, over all starts."""
+    current = found.fit.current
+    traces = [result.trace for result in found.fit.ended] + ([current.trace] if current else [])
+    return sum(map(len, traces))
+
+
+def stage(found: StoredFit) -> str:
+    """Return the name of the stage that a fit is in."""
+    phase = found.fit.current.phase
+    if isinstance(phase, GibbsSampler):
+        return "gibbs, keeping" if phase.samples else "gibbs"
+    if isinstance(phase, Search):
+        return "local search" if phase.climbing else "perturbation"
+    if isinstance(phase, PosteriorAverage):
+        return "sampling" if phase.samples else "posterior"
+    return "averaging" if phase.averaged else "variational"
 
 
 # The same bits
@@ -115,10 +128,10 @@ SETTINGS = {
     "plain": {"init": "random", "refine": False, "batch_size": 7, "max_iter": 40},
     "per block": {"prior": "per-block", "hyperparameters": "fixed-point", "max_iter": 40},
 }
-SEARCH = {"climbing", "loosening"}
-PHASES = {
-    "sequential": SEARCH | {"variational", "conditional", "sampling"},
-    "batches": SEARCH | {"conditional", "sampling"},
+SEARCH = {"local search", "perturbation"}
+STAGES = {
+    "sequential": SEARCH | {"posterior", "sampling"},
+    "batches": SEARCH | {"posterior", "sampling"},
     "second order": SEARCH | {"variational", "averaging"},
     "plain": {"variational", "averaging"},
     "gibbs": {"gibbs", "gibbs, keeping"},
@@ -127,79 +140,76 @@ PHASES = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_stopped_fit_goes_on_to_the_same_bits(kind, name, tmp_path, monkeypatch):
+def test_a_stopped_fit_resumes_with_the_same_bits(kind, name, tmp_path, monkeypatch):
     X, parameters, path = data(kind, 28), {"relation": kind, **SETTINGS[name]}, tmp_path / "fit"
-    unbroken, total = total_sweeps(X, **parameters)
-    phases = phases_of(X, path, monkeypatch, **parameters)
-    assert len(phases) == total
-    assert set(phases) >= PHASES.get(name, set())
-    middles = {int(np.median(np.flatnonzero(np.array(phases) == each))) + 1 for each in phases}
+    uninterrupted, total = total_sweeps(X, **parameters)
+    stages = stages_of(X, path, monkeypatch, **parameters)
+    assert len(stages) == total
+    assert set(stages) >= STAGES.get(name, set())
+    middles = {int(np.median(np.flatnonzero(np.array(stages) == each))) + 1 for each in stages}
     for number in sorted({1, total} | middles):
         found = stopped(path, X, number, **parameters)
-        done = sum(len(result.trace) for result in found.ended) + len(found.run.trace)
-        assert done == number, "the checkpoint is of the very sweep"
-        assert bits(resume(path)) == bits(unbroken)
+        assert sweeps_done(found) == number, "the checkpoint is of the same sweep"
+        assert bits(resume(path)) == bits(uninterrupted)
         assert not path.exists()
 
 
-def phases_of(X: np.ndarray, path: Path, monkeypatch, **parameters) -> list[str]:
-    """Return where a fit stands after each of its sweeps."""
-    phases = []
-
-    def look(keeper):
-        if keeper.checkpoint.run.trace:
-            phases.append(phase(keeper.checkpoint))
+def stages_of(X: np.ndarray, path: Path, monkeypatch, **parameters) -> list[str]:
+    """Return the stage of a fit after each of its sweeps."""
+    stages = []
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "look", look)
+        patch.setattr(
+            CheckpointWriter, "save_if_due", lambda writer: stages.append(stage(writer.stored))
+        )
         IRM(checkpoint=path, random_state=1, **parameters).fit(X)
-    return phases
+    return stages
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fit_can_be_stopped_at_every_single_sweep(kind, tmp_path):
     X, path = data(kind, 24), tmp_path / "fit"
     parameters = {"relation": kind, "batch_size": 6, "max_iter": 50}
-    unbroken, total = total_sweeps(X, **parameters)
+    uninterrupted, total = total_sweeps(X, **parameters)
     stopped(path, X, 1, **parameters)
     for _ in range(total - 1):
         with pytest.raises(StoppedError):
             resume(path, callback=stop_at(1))
-    assert bits(resume(path)) == bits(unbroken)
+    assert bits(resume(path)) == bits(uninterrupted)
 
 
 def test_the_comparison_can_fail(tmp_path):
-    """Other random numbers, or one label changed, end with other bits."""
+    """Different random numbers, or one changed label, give different bits."""
     X, path = data("bipartite"), tmp_path / "fit"
-    unbroken, _ = total_sweeps(X)
+    uninterrupted, _ = total_sweeps(X)
     found = stopped(path, X, 3)
-    found.run.rng.random()
-    assert bits_of(found, path) != bits(unbroken)
+    found.fit.current.rng.random()
+    assert bits_of(found, path) != bits(uninterrupted)
     found = read(path)
-    found.run.search.partition.labels[0][0] ^= 1
-    found.run.search.partition.recount()
-    assert bits_of(found, path) != bits(unbroken)
+    found.fit.current.phase.partition.labels[0][0] ^= 1
+    found.fit.current.phase.partition.recount()
+    assert bits_of(found, path) != bits(uninterrupted)
 
 
-def bits_of(found: Checkpoint, path: Path) -> tuple:
-    """Return the bits of a fit that was tampered with; the file stays as it was."""
+def bits_of(found: StoredFit, path: Path) -> tuple:
+    """Return the bits of a fit that was changed; its file stays as it was."""
     model = IRM()
-    model._publish(found.result(path.with_name("other")))
+    model._publish(found.run(path.with_name("other")))
     return bits(model)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 2)])
-def test_threads_may_change_on_the_way(before, after, tmp_path):
+def test_the_number_of_threads_may_change_when_a_fit_resumes(before, after, tmp_path):
     rng = np.random.default_rng(0)
     row, column = rng.integers(0, 6, 700), rng.integers(0, 5, 500)
     X = (rng.random((700, 500)) < rng.beta(0.4, 1.2, (6, 5))[row][:, column]).astype(float)
     parameters = {"max_iter": 30, "n_init": 2, "batch_size": 300}
-    unbroken, total = total_sweeps(X, **parameters)
+    uninterrupted, total = total_sweeps(X, **parameters)
     path = tmp_path / "fit"
     for number in (5, total - 3):
         stopped(path, X, number, n_jobs=before, **parameters)
         model = IRM(checkpoint=path, random_state=1, n_jobs=after, **parameters).fit(X)
-        assert bits(model) == bits(unbroken)
+        assert bits(model) == bits(uninterrupted)
 
 
 @pytest.mark.parametrize("inference", ["acvb0", "gibbs"])
@@ -225,22 +235,22 @@ def test_a_given_start_is_kept(start, tmp_path):
             made._publish(earlier.result_)
         return made
 
-    unbroken = model().fit(X)
+    uninterrupted = model().fit(X)
     for number in (2, 33):
         with pytest.raises(StoppedError):
             model(checkpoint=path, callback=stop_at(number)).fit(X)
         shutil.copy(path, tmp_path / "again")
-        assert bits(resume(path)) == bits(unbroken)
-        assert bits(model(checkpoint=tmp_path / "again").fit(X)) == bits(unbroken)
+        assert bits(resume(path)) == bits(uninterrupted)
+        assert bits(model(checkpoint=tmp_path / "again").fit(X)) == bits(uninterrupted)
     assert start == "warm" or bits(IRM(**parameters | {"init": "spectral"}).fit(X)) != bits(
-        unbroken
+        uninterrupted
     )
 
 
-def test_seconds_go_on_from_those_that_were_spent(tmp_path):
+def test_seconds_continue_from_those_of_the_checkpoint(tmp_path):
     path = tmp_path / "fit"
     stopped(path, data("bipartite"), 6)
-    spent = read(path).run.trace[-1].seconds
+    spent = read(path).fit.current.trace[-1].seconds
     seconds = [line["seconds"] for line in resume(path).trace_]
     assert seconds == sorted(seconds)
     assert spent == seconds[5] < seconds[6]
@@ -253,20 +263,20 @@ def test_names_and_parameters_are_in_the_file(tmp_path):
     given = {"max_clusters": (6, 7), "tol": 1e-4, "prior": "per-block", "random_state": 5}
     with pytest.raises(StoppedError):
         IRM(checkpoint=path, callback=stop_at(4), **given).fit(frame)
-    heard = []
-    model = resume(path, callback=heard.append, keep=True)
+    records = []
+    model = resume(path, callback=records.append, keep=True)
     assert Path(path).exists()
     assert model.result_.relation.column_names == tuple(names)
     assert list(model.feature_names_in_) == names
     assert model.n_features_in_ == 20
     assert model.predict(frame).shape == (20,)
     assert {name: model.get_params()[name] for name in given} == given
-    assert [sweep.sweep for sweep in heard] == list(range(5, model.n_iter_ + 1))
+    assert [sweep.sweep for sweep in records] == list(range(5, model.n_iter_ + 1))
     model.save(tmp_path / "model")
     assert coblock.load(tmp_path / "model").checkpoint is None
 
 
-def test_a_callback_that_says_stop_ends_the_fit_and_its_checkpoint(tmp_path):
+def test_a_callback_that_returns_true_ends_the_fit_and_its_checkpoint(tmp_path):
     path = tmp_path / "fit"
     model = IRM(checkpoint=path, callback=lambda sweep: sweep.sweep == 3, random_state=0)
     assert model.fit(data("bipartite")).n_iter_ == 3
@@ -311,9 +321,9 @@ def test_the_checkpoint_of_other_data_is_refused(tmp_path):
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
 def test_without_a_seed_the_one_of_the_checkpoint_is_taken(random_state, tmp_path):
     X, path = data("bipartite"), tmp_path / "fit"
-    unbroken, _ = total_sweeps(X)
+    uninterrupted, _ = total_sweeps(X)
     stopped(path, X, 5)
-    assert bits(IRM(checkpoint=path, random_state=random_state).fit(X)) == bits(unbroken)
+    assert bits(IRM(checkpoint=path, random_state=random_state).fit(X)) == bits(uninterrupted)
 
 
 def test_a_checkpoint_must_be_a_path():
@@ -321,12 +331,80 @@ def test_a_checkpoint_must_be_a_path():
         IRM(checkpoint=7).fit(data("bipartite"))
 
 
-def test_another_version_is_told_of(tmp_path, monkeypatch):
+def test_a_checkpoint_of_another_version_warns(tmp_path, monkeypatch):
     path = tmp_path / "fit"
     stopped(path, data("bipartite"), 2)
     monkeypatch.setattr(checkpoint, "version", lambda _: "9.9")
     with pytest.warns(UserWarning, match=r"was written by coblock \S+, this is 9\.9"):
         read(path)
+
+
+# Data on a cluster
+
+
+class RemoteRelation:
+    """A relation whose cells are not in memory."""
+
+    def __init__(self, X: np.ndarray, source: str):
+        self.cells, self.source = Relation.build(X), source
+
+    def __getattr__(self, name: str):
+        if name == "incidence":
+            raise AttributeError(name)
+        return getattr(self.cells, name)
+
+    def identity(self) -> dict:
+        return {"source": self.source, "shape": self.shape}
+
+
+class RemoteEngine(LocalEngine):
+    """An engine that can reach the cells of remote relations."""
+
+    def normalised_links(self, relation):
+        return super().normalised_links(relation.cells)
+
+
+def remote_fit(source: str = "edges.parquet", **settings) -> StoredFit:
+    settings = Settings(**{"n_init": 2, "max_iter": 30, "batch_size": 7} | settings)
+    return StoredFit(Fit(RemoteRelation(data("bipartite", 24), source), settings, 5), {})
+
+
+def remote_bits(result) -> tuple:
+    model = IRM()
+    model._publish(result)
+    return bits(model)
+
+
+@pytest.mark.parametrize("number", [4, 33])
+def test_a_fit_on_a_cluster_resumes_with_the_same_bits(number, tmp_path):
+    path, engine = tmp_path / "fit", RemoteEngine(Schedule(7))
+    uninterrupted = remote_bits(remote_fit().fit.run(engine=engine))
+    with pytest.raises(StoppedError):
+        remote_fit().run(path, stop_at(number), engine=engine)
+    assert "link" not in load_file(path), "the cells are not in the file"
+    found = open_or_begin(path, remote_fit(), any_seed=False)
+    assert sweeps_done(found) == number
+    assert remote_bits(found.run(path, engine=engine)) == uninterrupted
+
+
+def test_the_data_of_a_fit_on_a_cluster_must_be_the_same(tmp_path):
+    path, engine = tmp_path / "fit", RemoteEngine(Schedule(7))
+    with pytest.raises(StoppedError):
+        remote_fit().run(path, stop_at(4), engine=engine)
+    local = remote_fit()
+    local.fit.relation = local.fit.relation.cells
+    for other in (remote_fit("other.parquet"), local):
+        with pytest.raises(CheckpointError, match="another fit: it differs in data"):
+            open_or_begin(path, other, any_seed=False)
+    with pytest.raises(CheckpointError, match="another fit: it differs in tol"):
+        open_or_begin(path, remote_fit(tol=0.5), any_seed=False)
+    with pytest.raises(CheckpointError, match="its data are on a cluster"):
+        resume(path)
+    path.unlink()
+    with pytest.raises(StoppedError):
+        local.run(path, stop_at(4))
+    with pytest.raises(CheckpointError, match="another fit: it differs in data"):
+        open_or_begin(path, remote_fit(), any_seed=False)
 
 
 # Packing
@@ -356,15 +434,15 @@ def alike(one: object, other: object) -> bool:
 
 
 @given(value=VALUES)
-def test_what_is_packed_comes_back(value):
+def test_packed_values_are_unpacked_unchanged(value):
     """Through JSON: values, types, and the order of arrays in memory."""
     tensors: dict[str, np.ndarray] = {}
     packed = json.loads(json.dumps(pack(value, "x", tensors), allow_nan=True))
-    assert alike(unpack(packed, tensors, None), value)
+    assert alike(unpack(packed, tensors, {}), value)
 
 
 @given(value=st.lists(ARRAYS, min_size=1, max_size=5))
-def test_the_library_reads_what_we_write(value, tmp_path_factory):
+def test_safetensors_reads_what_write_tensors_writes(value, tmp_path_factory):
     tensors: dict[str, np.ndarray] = {}
     pack(value, "x", tensors)
     path = tmp_path_factory.mktemp("tensors") / "file"
@@ -376,7 +454,7 @@ def test_the_library_reads_what_we_write(value, tmp_path_factory):
         assert file.metadata() == {"said": "ä"}
 
 
-# Files that are no checkpoints
+# Files that are not checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -384,6 +462,18 @@ def contents(tmp_path_factory) -> bytes:
     path = tmp_path_factory.mktemp("contents") / "fit"
     stopped(path, data("bipartite", 16), 40, max_iter=60, tol=0, inference="acvb")
     return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def search_contents(tmp_path_factory) -> bytes:
+    """Return a checkpoint of the first perturbation of a search."""
+    path = tmp_path_factory.mktemp("contents") / "fit"
+    for number in range(1, 40):
+        found = stopped(path, data("bipartite", 16), number, tol=0)
+        if stage(found) == "perturbation":
+            return path.read_bytes()
+        path.unlink()
+    pytest.fail("no perturbation in 40 sweeps")
 
 
 def test_damaged_files_are_refused(contents, tmp_path):
@@ -428,17 +518,17 @@ def rewritten(contents: bytes, path: Path, change) -> None:
     save_file(tensors, path, {"coblock": json.dumps(header)})
 
 
-def test_rewriting_alone_does_no_harm(contents, tmp_path):
+def test_a_rewritten_file_without_changes_is_read(contents, tmp_path):
     rewritten(contents, tmp_path / "fit", lambda _header, _tensors: None)
-    assert len(read(tmp_path / "fit").run.trace) == 40
+    assert sweeps_done(read(tmp_path / "fit")) == 40
 
 
-def _set(place: str, value):
-    """Return a change of an entry of the header, named by its way."""
-    *way, last = place.split("/")
+def _set(entry: str, value):
+    """Return a change of an entry of the header, given by its path."""
+    *parents, last = entry.split("/")
 
     def change(header, _tensors):
-        for step in way:
+        for step in parents:
             header = header[int(step) if step.isdigit() else step]
         header[int(last) if last.isdigit() else last] = value
 
@@ -468,64 +558,99 @@ def _nested(depth: int) -> object:
     return value
 
 
-RUN = "run/fields/run/fields"
-ASKED = "run/fields/settings/fields"
-WRONG = {
-    "version": (_set("version", 2), "has format 2, but this coblock knows 1 only"),
+PHASE = "current/fields/phase/fields"
+ASKED = "settings/fields"
+WRONG = {  # changes of a checkpoint of second-order sweeps
+    "version": (_set("version", 3), "has format 3, but this coblock knows 2 only"),
+    "earlier version": (_set("version", 1), "has format 1, but this coblock knows 2 only"),
     "format": (_set("format", "other"), "it is a other file"),
     "entry": (_set("seed", "x"), "its header lacks seed"),
-    "shape": (_set("shape", [0, 16]), "impossible kind or shape"),
-    "kind": (_set("kind", "tripartite"), "impossible kind or shape"),
-    "class": (_set("run/is", "Popen"), "holds a 'Popen', which is nothing that a fit has"),
-    "field": (_set(f"{RUN}/more", 1), "its VariationalRun has other fields"),
-    "type": (_set(f"{RUN}/number", "many"), "its number is of the wrong type"),
-    "missing": (_set(f"{RUN}/state", None), "its state is of the wrong type"),
-    "no run": (_set("run", {"is": "tuple", "parts": []}), "it has other starts than it should"),
-    "starts": (_set("run/fields/settings/fields/n_init", 0), "it asks for 0 starts"),
+    "more entries": (_set("more", 1), "its header has 1 entries too many"),
+    "negative seed": (_set("seed", -1), "its seed is out of range"),
+    "shape": (_set("shape", [0, 16]), "its relation has an impossible shape"),
+    "kind": (_set("kind", "tripartite"), "its relation is of no known kind"),
+    "class": (_set("current/is", "Popen"), "holds a 'Popen', which is not part of a fit"),
+    "field": (_set(f"{PHASE}/more", 1), "its Variational has other fields"),
+    "type": (_set(f"{PHASE}/number", "many"), "its number is of the wrong type"),
+    "missing": (_set(f"{PHASE}/state", None), "its state is of the wrong type"),
+    "no phase": (_set("current/fields/phase", None), "its phase is not one of its settings"),
+    "no start": (_set("current", {"is": "tuple", "parts": []}), "it has other starts than it"),
+    "position": (_set("current/fields/position", 0), "its phase is not one of its settings"),
+    "positions": (_set("current/fields/position", -1), "its phase is not one of its settings"),
+    "starts": (_set(f"{ASKED}/n_init", 0), "it asks for 0 starts"),
+    "no settings": (_set("settings", {"is": "tuple", "parts": []}), "its settings are of the"),
     "rng": (_set("rng", {"bit_generator": "MT19937"}), "its parts do not fit together"),
-    "sweeps": (_set(f"{RUN}/number", 41), "its sweeps are not those that it has counted"),
-    "average": (_set(f"{RUN}/averaged", -1), "its sweeps are not those that it has counted"),
+    "sweeps": (_set(f"{PHASE}/number", 41), "its sweeps are not those that it has counted"),
+    "average": (_set(f"{PHASE}/averaged", -1), "its sweeps are not those that it has counted"),
     "rng state": (_set("rng/uinteger", 2**40), "its parts do not fit together"),
     "parameter": (_set("parameters/tol", {}), "parameter 'tol' is neither a number nor a text"),
-    "labels": (_tensor("search.partition.labels.0", _at(99)), "labels of clusters that do not"),
-    "negative": (_tensor("search.best.labels.1", _at(-1)), "labels of clusters that do not"),
-    "sure": (_tensor("state.sure.0", _at(-2)), "labels of clusters that do not exist"),
+    "hard labels": (_tensor("state.hard.0", _at(-2)), "labels of clusters that do not exist"),
     "memberships": (_tensor("state.q.0", _at(np.nan)), "memberships are not probabilities"),
-    "rows": (_tensor("state.q.0", lambda q: q[1:]), "does not have the type and the shape"),
+    "rows": (_tensor("state.q.0", lambda q: q[1:]), "it has memberships of shape"),
     "table": (
-        _tensor("state.n", lambda n: n[:, :-1].copy()),
+        _tensor("state.blocks.n", lambda n: n[:, :-1].copy()),
         "does not have the type and the shape",
     ),
-    "not finite": (_tensor("state.N", _at(np.inf)), "entries that are not numbers"),
-    "visits": (_tensor("visits.due.0", lambda due: due[:-1]), "does not have the type and the"),
+    "not finite": (_tensor("state.blocks.N", _at(np.inf)), "entries that are not numbers"),
     "link": (_tensor("link", _at(10**6)), "lead outside of the relation"),
-    "tensor": (lambda _, tensors: tensors.pop("run.trace"), "tensors is missing"),
+    "tensor": (lambda _, tensors: tensors.pop("current.trace"), "tensors is missing"),
     "no links": (lambda _, tensors: tensors.pop("link"), "its parts do not fit together"),
-    "sizes": (_tensor("search.partition.m.0", _at(-1e200)), "not have the sizes that their labels"),
-    "counts": (_tensor("search.partition.n", _at(0.5)), "not have the links that their labels"),
-    "soft sizes": (_tensor("state.m.0", _at(-5.0)), "not have the sizes that their memberships"),
-    "prior": (_tensor("state.priors.a", _at(0.0)), "not a positive number"),
-    "alpha": (_tensor("search.partition.alpha", _at(-1.0)), "not a positive number"),
+    "soft sizes": (
+        _tensor("state.blocks.m.0", _at(-5.0)),
+        "not have the sizes that their memberships",
+    ),
+    "soft counts": (
+        _tensor("state.blocks.n", _at(77.0)),
+        "not have the links that their memberships",
+    ),
+    "prior": (_tensor("state.hyper.prior", _at(0.0)), "not a positive number"),
+    "large prior": (_tensor("state.hyper.prior", _at(1e9)), "not a positive number"),
     "shared memory": (
-        _set("run/fields/search/fields/best/fields/labels/0/name", "run.search.partition.labels.0"),
+        _set(f"{PHASE}/state/fields/q/1/name", "current.phase.state.q.0"),
         "one of its tensors is missing, or named twice",
     ),
     "foreign tensor": (
-        lambda _, tensors: tensors.update({"run.more": np.zeros(1)}),
+        lambda _, tensors: tensors.update({"current.more": np.zeros(1)}),
         "1 tensors that belong nowhere",
     ),
-    "depth": (_set("ended", _nested(50)), "lie too deep inside one another"),
-    "deeper": (_set("ended", _nested(900)), "lie too deep inside one another"),
+    "foreign table": (
+        lambda _, tensors: tensors.update({"more": np.zeros(1)}),
+        "1 tensors that belong nowhere",
+    ),
+    "depth": (_set("ended", _nested(50)), "its parts are nested too deeply"),
+    "deeper": (_set("ended", _nested(900)), "nested too deeply"),
     "many starts": (_set(f"{ASKED}/n_init", 10**8), "asks for 100,000,000 starts"),
     "batches": (_set(f"{ASKED}/batch_size", 0), "limits on clusters or batches"),
     "negative batches": (_set(f"{ASKED}/batch_size", -3), "limits on clusters or batches"),
     "no threads": (_set(f"{ASKED}/n_jobs", 0), "its settings are out of range"),
     "method": (_set(f"{ASKED}/inference", "magic"), "its settings are out of range"),
-    "flag": (_set(f"{RUN}/settled", "yes"), "its settled is of the wrong type"),
-    "shared": (_set(f"{RUN}/schedule", {"is": "shared", "which": "count"}), "do not fit together"),
-    "sums": (_tensor("search.partition.sums.links", lambda n: n[1:]), "not have the links that"),
-    "search": (_set("run/fields/search/fields/step", 10**6), "its search is past its moves"),
-    "failures": (_set("run/fields/search/fields/failures", -(10**9)), "its search counts below 0"),
+    "other method": (_set(f"{PHASE}/method", "vb"), "method of its phase is not that of its"),
+    "other rule": (_set(f"{PHASE}/rule", "fixed"), "rule of its phase is not that of its settings"),
+    "flag": (_set(f"{PHASE}/averaging", "yes"), "its averaging is of the wrong type"),
+    "shared": (_set(f"{PHASE}/engine", {"is": "Start"}), "its Variational has other fields"),
+    "step": (_set(f"{PHASE}/step", -1.0), "its steps are out of range"),
+    "identity": (_set("identity", {"path": "x"}), "its data are on a cluster"),
+}
+FAULTY_SEARCH = {  # changes of a checkpoint of a search
+    "labels": (_tensor("phase.partition.labels.0", _at(99)), "labels of clusters that do not"),
+    "negative": (_tensor("phase.best.labels.1", _at(-1)), "labels of clusters that do not"),
+    "sizes": (
+        _tensor("phase.partition.blocks.m.0", _at(-1e200)),
+        "not have the sizes that their labels",
+    ),
+    "counts": (_tensor("phase.partition.blocks.n", _at(0.5)), "not have the links that their"),
+    "sums": (_tensor("phase.partition.blocks.links", lambda n: n[1:]), "the type and the shape"),
+    "more sums": (_tensor("phase.best.blocks.links", _at(0.5)), "the links that their labels"),
+    "alpha": (_tensor("phase.partition.hyper.alpha", _at(-1.0)), "not a positive number"),
+    "shared memory": (
+        _set(f"{PHASE}/best/fields/labels/0/name", "current.phase.partition.labels.0"),
+        "one of its tensors is missing, or named twice",
+    ),
+    "search": (_set(f"{PHASE}/sweeps_since_moves", 10**6), "the moves of its search are overdue"),
+    "failures": (_set(f"{PHASE}/failures", -(10**9)), "a counter of its search is below 0"),
+    "sweeps": (_set(f"{PHASE}/number", 3), "its sweeps are not those that it has counted"),
+    "best": (_set(f"{PHASE}/best", None), "its search lacks its best partition"),
+    "limits": (_set(f"{PHASE}/limits", {"is": "tuple", "parts": [3, 0]}), "limits on clusters"),
 }
 
 
@@ -533,6 +658,14 @@ WRONG = {
 def test_inconsistent_files_are_refused(name, contents, tmp_path):
     change, sentence = WRONG[name]
     rewritten(contents, tmp_path / "fit", change)
+    with pytest.raises(CheckpointError, match=sentence):
+        read(tmp_path / "fit")
+
+
+@pytest.mark.parametrize("name", FAULTY_SEARCH)
+def test_inconsistent_searches_are_refused(name, search_contents, tmp_path):
+    change, sentence = FAULTY_SEARCH[name]
+    rewritten(search_contents, tmp_path / "fit", change)
     with pytest.raises(CheckpointError, match=sentence):
         read(tmp_path / "fit")
 
@@ -556,7 +689,7 @@ def test_unknown_parameters_are_refused(contents, tmp_path):
 
 
 class Clock:
-    """A time that goes on when it is told to."""
+    """A clock that the test sets."""
 
     def __init__(self):
         self.now = 100.0
@@ -565,103 +698,103 @@ class Clock:
         return self.now
 
 
-class CountingKeeper(Keeper):
-    """A keeper with such a clock, whose writes are counted instead of done."""
+class CountingWriter(CheckpointWriter):
+    """A writer with such a clock, whose writes are counted instead of done."""
 
     writes = 0
     duration = 0.0
 
 
 @pytest.fixture
-def keeper(tmp_path, monkeypatch):
+def writer(tmp_path, monkeypatch):
     found = stopped(tmp_path / "fit", data("bipartite"), 3)
-    made = CountingKeeper(found, tmp_path / "fit", Clock())
+    made = CountingWriter(found, tmp_path / "fit", Clock())
 
     def write(_self, _path, _tensors):
         made.writes += 1
         made.clock.now += made.duration
 
-    monkeypatch.setattr(Checkpoint, "write", write)
+    monkeypatch.setattr(StoredFit, "write", write)
     made.save()
     return made
 
 
-def test_it_is_written_every_minute(keeper):
+def test_it_is_written_every_minute(writer):
     for second in range(1, 181):
-        keeper.clock.now += 1.0
-        keeper.look()
-        assert keeper.writes == 1 + second // 60
+        writer.clock.now += 1.0
+        writer.save_if_due()
+        assert writer.writes == 1 + second // 60
 
 
-def test_it_is_written_after_each_round_of_moves_but_not_more_than_once_a_second(keeper):
+def test_it_is_written_after_each_round_of_moves_but_not_more_than_once_a_second(writer):
     for tenth in range(1, 51):
-        keeper.clock.now += 0.1 + 1e-9
-        keeper.checkpoint.run.search.rounds += 1
-        keeper.look()
-        assert keeper.writes == 1 + tenth // 10
+        writer.clock.now += 0.1 + 1e-9
+        writer.stored.fit.current.phase.rounds += 1
+        writer.save_if_due()
+        assert writer.writes == 1 + tenth // 10
 
 
-def test_a_dear_checkpoint_is_written_less_often(keeper):
-    keeper.duration = 0.5
-    keeper.save()
-    writes = keeper.writes
+def test_an_expensive_checkpoint_is_written_less_often(writer):
+    writer.duration = 0.5
+    writer.save()
+    writes = writer.writes
     for _ in range(100):
-        keeper.clock.now += 1.0
-        keeper.checkpoint.run.search.rounds += 1
-        keeper.look()
-    spent = (keeper.writes - writes) * keeper.duration
+        writer.clock.now += 1.0
+        writer.stored.fit.current.phase.rounds += 1
+        writer.save_if_due()
+    spent = (writer.writes - writes) * writer.duration
     assert 0 < spent <= 0.05 * 100
 
 
-def test_without_moves_or_a_minute_nothing_is_written(keeper):
-    keeper.clock.now += 59.0
-    keeper.look()
-    assert keeper.writes == 1
+def test_without_moves_or_a_minute_nothing_is_written(writer):
+    writer.clock.now += 59.0
+    writer.save_if_due()
+    assert writer.writes == 1
 
 
 def test_a_small_fit_is_written_once(tmp_path, monkeypatch):
-    written, write = [], Checkpoint.write
+    written, write = [], StoredFit.write
     monkeypatch.setattr(checkpoint, "ROUNDS_APART", 1e9)
 
     def counted(self, path, tensors):
-        written.append(len(self.run.trace))
+        written.append(sweeps_done(self))
         write(self, path, tensors)
 
-    monkeypatch.setattr(Checkpoint, "write", counted)
+    monkeypatch.setattr(StoredFit, "write", counted)
     IRM(checkpoint=tmp_path / "fit", random_state=0, n_init=2).fit(data("bipartite"))
     assert written == [0]
 
 
-def test_a_place_that_cannot_be_written_to_is_told_at_once(tmp_path):
-    heard = []
-    model = IRM(checkpoint=tmp_path / "no folder" / "fit", callback=heard.append)
+def test_a_path_that_cannot_be_written_fails_before_the_first_sweep(tmp_path):
+    records = []
+    model = IRM(checkpoint=tmp_path / "no folder" / "fit", callback=records.append)
     with pytest.raises(WriteError, match="its folder does not exist"):
         model.fit(data("bipartite"))
-    assert heard == []
+    assert records == []
 
 
 def test_a_disk_that_fills_up_later_does_not_end_the_fit(tmp_path, monkeypatch):
     X, path = data("bipartite"), tmp_path / "fit"
-    unbroken, _ = total_sweeps(X)
+    uninterrupted, _ = total_sweeps(X)
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
-    write = Checkpoint.write
+    write = StoredFit.write
 
     def full(self, path, tensors):
-        if len(self.run.trace) > 3:
+        if sweeps_done(self) > 3:
             msg = f"{path} cannot be written: the disk is full."
             raise WriteError(msg)
         write(self, path, tensors)
 
-    monkeypatch.setattr(Checkpoint, "write", full)
+    monkeypatch.setattr(StoredFit, "write", full)
     with pytest.warns(RuntimeWarning, match=r"the disk is full\. The fit goes on; the checkpoint"):
         model = IRM(checkpoint=path, random_state=1).fit(X)
-    assert bits(model) == bits(unbroken)
+    assert bits(model) == bits(uninterrupted)
     with pytest.warns(RuntimeWarning, match="the disk is full"), pytest.raises(StoppedError):
         IRM(checkpoint=path, random_state=1, callback=stop_at(9)).fit(X)
-    assert len(read(path).run.trace) == 3
+    assert sweeps_done(read(path)) == 3
 
 
-def test_what_a_killed_process_has_left_half_written_is_removed(tmp_path):
+def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     path, other = tmp_path / "fit", tmp_path / "another"
     for target in (path, other):
         leftover = []
@@ -669,11 +802,11 @@ def test_what_a_killed_process_has_left_half_written_is_removed(tmp_path):
         def look(temporary, seen=leftover):
             seen.append(temporary)
 
-        coblock.io.atomic.write_whole(target, look)
+        coblock.io.atomic.write_atomic(target, look)
         leftover[0].write_bytes(b"half")
         target.unlink()
     IRM(checkpoint=path, max_iter=3).fit(data("bipartite"))
-    assert [left.read_bytes() for left in tmp_path.iterdir()] == [b"half"]  # not ours
+    assert [left.read_bytes() for left in tmp_path.iterdir()] == [b"half"]  # of the other file
 
 
 # Ctrl-C
@@ -689,21 +822,21 @@ def interrupted_at(number: int, times: int = 1):
 
 
 @POSIX
-def test_control_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, capfd):
+def test_control_c_leaves_a_checkpoint_and_prints_how_to_resume(tmp_path, capfd):
     X, out = data("undirected"), tmp_path / "my result"
     path = interruption.checkpoint_of(out)
     handler, callback = signal.getsignal(signal.SIGINT), interrupted_at(7)
-    unbroken, _ = total_sweeps(X, relation="undirected")
+    uninterrupted, _ = total_sweeps(X, relation="undirected")
     model = IRM("undirected", checkpoint=path, random_state=1, callback=callback)
-    with pytest.raises(KeyboardInterrupt) as ended, interruption.keeping(model):
+    with pytest.raises(KeyboardInterrupt) as ended, interruption.interruptible(model):
         model.fit(X)
     assert "Stopping after this sweep" in capfd.readouterr().err
-    assert f"To go on:  coblock resume '{path}'" in str(ended.value)
+    assert f"To continue:  coblock resume '{path}'" in str(ended.value)
     assert (signal.getsignal(signal.SIGINT), model.callback) == (handler, callback)
-    assert len(read(path).run.trace) == 7
+    assert sweeps_done(read(path)) == 7
     ran = CliRunner().invoke(app, ["resume", str(path)])
     assert ran.exit_code == 0, ran.output
-    assert bits(coblock.load(out / "model.safetensors")) == bits(unbroken)
+    assert bits(coblock.load(out / "model.safetensors")) == bits(uninterrupted)
     names = {"model.safetensors", "report.html"}
     names |= {f"{what}.csv" for what in ("rows", "columns", "blocks", "trace")}
     assert {file.name for file in out.iterdir()} == names
@@ -714,8 +847,8 @@ def test_control_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, capfd):
 def test_control_c_twice_stops_at_once(tmp_path):
     path = tmp_path / "fit"
     model = IRM(checkpoint=path, random_state=1, callback=interrupted_at(5, times=2))
-    told = "To go on:  coblock resume"
-    with pytest.raises(KeyboardInterrupt, match=told), interruption.keeping(model):
+    hint = "To continue:  coblock resume"
+    with pytest.raises(KeyboardInterrupt, match=hint), interruption.interruptible(model):
         model.fit(data("bipartite"))
     assert path.exists()
 
@@ -738,7 +871,7 @@ def test_resume_ends_with_the_right_codes(tmp_path):
     assert (tmp_path / "there" / "model.safetensors").exists()
 
 
-def test_resume_tells_programs_what_it_found(tmp_path):
+def test_resume_prints_json(tmp_path):
     stopped(tmp_path / "fit.checkpoint", data("bipartite"), 3, tol=1e-2)
     ran = CliRunner().invoke(app, ["resume", str(tmp_path / "fit.checkpoint"), "--json", "--quiet"])
     assert ran.exit_code == 0, ran.output
@@ -774,7 +907,7 @@ while sys.stdin.readline():
         IRM(checkpoint=path, **parameters).fit(X).save(model)
         os._exit(0)
     print(child, flush=True)
-    sys.stdin.readline()  # until it is waited for, the number stays the child's
+    sys.stdin.readline()  # the process id stays reserved until the child is waited for
     print(os.waitpid(child, 0)[1], flush=True)
 """
 
@@ -784,12 +917,11 @@ def environment() -> dict[str, str]:
 
 
 def still_usable(path: Path, done: int) -> int:
-    """Return how many sweeps a killed process has left; never fewer than there were."""
+    """Return how many sweeps a killed process has left; never fewer than before."""
     if not path.exists():
         assert done == 0
         return 0
-    found = read(path)
-    left = sum(len(result.trace) for result in found.ended) + len(found.run.trace)
+    left = sweeps_done(read(path))
     assert left >= done
     return left
 
@@ -799,7 +931,7 @@ def test_processes_that_are_killed_at_random_moments_end_with_the_same_bits(tmp_
     """A server forks the processes, so that they start at once."""
     X, path, rng = data("bipartite"), tmp_path / "fit", np.random.default_rng(seed)
     np.save(tmp_path / "data.npy", X)
-    unbroken = IRM(**LONG).fit(X)
+    uninterrupted = IRM(**LONG).fit(X)
     arguments = [str(tmp_path / "data.npy"), str(path), str(tmp_path / "model"), repr(LONG)]
     with subprocess.Popen(
         [sys.executable, "-c", SERVER, *arguments],
@@ -819,7 +951,7 @@ def test_processes_that_are_killed_at_random_moments_end_with_the_same_bits(tmp_
             """Return how the process ended; a fit that did must have found the same bits."""
             status = ask()
             if status == 0:
-                assert bits(coblock.load(tmp_path / "model")) == bits(unbroken)
+                assert bits(coblock.load(tmp_path / "model")) == bits(uninterrupted)
                 assert {file.name for file in tmp_path.iterdir()} == {"data.npy", "model"}
             return status
 
@@ -828,7 +960,7 @@ def test_processes_that_are_killed_at_random_moments_end_with_the_same_bits(tmp_
             child = ask()
             time.sleep(float(rng.uniform(0.0, longest)))
             os.kill(child, signal.SIGKILL)
-            if end() != signal.SIGKILL:  # a fast machine: another fit begins
+            if end() != signal.SIGKILL:  # the fit ended before the kill: start another one
                 done = 0
                 continue
             kills += 1
@@ -843,7 +975,7 @@ def test_processes_that_are_killed_at_random_moments_end_with_the_same_bits(tmp_
 @POSIX
 def test_a_command_that_is_interrupted_can_be_resumed(tmp_path):
     X, path = data("directed"), tmp_path / "fit.checkpoint"
-    parameters = {"relation": "directed", "tol": 0, "max_iter": 3000}
+    parameters = {"relation": "directed", "refine": False, "tol": 0, "max_iter": 3000}
     stopped(path, X, 2, **parameters)
     written = path.stat().st_mtime_ns
     command = [sys.executable, "-m", "coblock", "resume", str(path)]
@@ -853,8 +985,8 @@ def test_a_command_that_is_interrupted_can_be_resumed(tmp_path):
             time.sleep(0.01)
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
-        told = running.stderr.read()
-    assert running.returncode == 130, told
-    assert f"To go on:  coblock resume {path}" in told
-    assert 2 < len(Unfinished.read(path).under_way.run.trace) < 3000
+        printed = running.stderr.read()
+    assert running.returncode == 130, printed
+    assert f"To continue:  coblock resume {path}" in printed
+    assert 2 < sweeps_done(Unfinished.read(path).stored) < 3000
     assert bits(resume(path)) == bits(IRM(random_state=1, **parameters).fit(X))

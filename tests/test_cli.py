@@ -1,4 +1,4 @@
-"""The command line: it answers at once, shows the demo, and ends with the right code."""
+"""Test the command line as a whole: help, version, start-up time, and the demo."""
 
 import io
 import re
@@ -18,6 +18,7 @@ import coblock
 import coblock.datasets
 from coblock.datasets import load_senate
 from coblock.ui.cli import COMMANDS, app
+from coblock.ui.cli.interruption import checkpoint_of, folder_of
 from coblock.ui.cli.results import FILES
 from coblock.ui.terminal import senate_page
 
@@ -25,7 +26,7 @@ HEAVY = ("sklearn", "numba", "scipy", "numpy", "polars", "matplotlib", "narwhals
 
 
 def plain(text: str) -> str:
-    """Without colours."""
+    """Return a text without colour codes."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
@@ -42,7 +43,7 @@ def demo_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def demo(demo_folder) -> str:
-    """What the demo shows on a wide screen, of every fifth roll call, to be quick."""
+    """Return the output of the demo on a wide screen, with every fifth roll call for speed."""
     votes = load_senate()
     fewer = replace(votes, values=votes.values[:, ::5], votes=votes.votes[::5])
     with pytest.MonkeyPatch.context() as patch:
@@ -69,8 +70,8 @@ def test_the_demo_shows_the_largest_blocks(demo):
 
 
 @pytest.mark.parametrize("columns", [3, 40])
-def test_no_block_is_lost_unsaid_on_a_narrow_screen(columns):
-    """The terminal of a laptop has eighty columns; forty groups do not fit side by side."""
+def test_blocks_that_do_not_fit_on_a_narrow_screen_are_noted(columns):
+    """A terminal of eighty columns has no room for forty groups."""
     model = SimpleNamespace(
         row_labels_=np.repeat([0, 1], [60, 42]),
         row_membership_=np.eye(2)[np.repeat([0, 1], [60, 42])],
@@ -101,7 +102,7 @@ def test_the_demo_shows_probabilities_in_per_cent(demo):
     assert np.ptp(cells) > 90
 
 
-def test_the_demo_counts_everybody_once(demo):
+def test_the_demo_counts_each_senator_once(demo):
     parties = load_senate().parties
     found = re.findall(r"^r\d+ +((?:\d+ [RDI] ?)+):", demo, flags=re.MULTILINE)
     totals = dict.fromkeys("RDI", 0)
@@ -113,7 +114,7 @@ def test_the_demo_counts_everybody_once(demo):
     assert sum(map(int, sizes.values())) == len(parties)
 
 
-def test_the_demo_names_people(demo):
+def test_the_demo_names_senators(demo):
     named = [name for name in load_senate().senators if name in demo.replace("\n", " ")]
     assert len(named) > 10
     assert re.search(r"(converged|stopped) after \d+ sweeps, log evidence -[\d,]+", demo)
@@ -144,8 +145,8 @@ def test_every_command_has_help_with_an_example(command):
     assert "--json" in plain(result.output)
 
 
-def test_the_examples_of_the_help_are_valid():
-    """Every option that an example names is an option of its command."""
+def test_the_examples_in_the_help_are_valid():
+    """Every option in an example is an option of its command."""
     for command in COMMANDS:
         example = command.__doc__.split("Example:")[1]
         options = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", example))
@@ -153,14 +154,14 @@ def test_the_examples_of_the_help_are_valid():
         assert options <= set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", shown)), command
 
 
-def test_the_version_is_told():
+def test_the_version_is_printed():
     result = CliRunner().invoke(app, ["--version"])
     assert result.exit_code == 0
     assert result.output == f"coblock {coblock.__version__}\n"
 
 
-def test_help_answers_in_half_a_second():
-    """Of processor time, the least of three calls: the machine may be busy."""
+def test_help_takes_half_a_second():
+    """The limit is on the smallest processor time of three calls, as the machine may be busy."""
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -173,13 +174,13 @@ def test_help_answers_in_half_a_second():
 @pytest.mark.parametrize(
     "arguments", [["dance"], ["demo", "--seed", "many"], ["demo", "--colour", "red"]]
 )
-def test_wrong_usage_ends_with_code_two(arguments):
+def test_wrong_usage_exits_with_code_two(arguments):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert arguments[-1].lstrip("-") in plain(result.output) or arguments[1] in result.output
 
 
-def test_without_a_command_there_is_help():
+def test_without_a_command_help_is_printed():
     assert "Usage" in CliRunner().invoke(app, []).output
 
 
@@ -208,3 +209,10 @@ def test_the_module_can_be_run():
     ran = run("-m", "coblock", "--help")
     assert ran.returncode == 0
     assert "demo" in ran.stdout
+
+
+def test_the_checkpoint_is_beside_the_result_folder():
+    assert checkpoint_of(Path("result")).name == "result.checkpoint"
+    assert checkpoint_of(Path()).name == f"{Path.cwd().name}.checkpoint"
+    assert folder_of(Path("result.checkpoint")).name == "result"
+    assert folder_of(Path("mine")).name == "mine-result"

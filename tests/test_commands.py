@@ -1,4 +1,4 @@
-"""The commands as people and programs call them: results, errors, exit codes, no half outputs."""
+"""Test the commands: results, error messages, exit codes, and files after errors."""
 
 import csv
 import errno
@@ -27,8 +27,8 @@ from coblock import load
 from coblock.analysis.evaluation import Evaluation, Scores
 from coblock.estimator import IRM
 from coblock.ui.cli import app
-from coblock.ui.cli.failures import in_options
-from coblock.ui.cli.options import Fitting, Layout, spread
+from coblock.ui.cli.errors import with_options
+from coblock.ui.cli.options import FitOptions, ReadOptions, expand_option_groups
 from coblock.ui.cli.results import FILES
 from coblock.ui.terminal import evaluation_page
 from fabricated import NASTY
@@ -42,9 +42,9 @@ def coblock_(*arguments: object, **options: object) -> Ran:
 
 
 def blocks(rows: int = ROWS, columns: int = COLUMNS) -> list[tuple[str, str]]:
-    """Edges of two by two blocks, but one that is missing."""
+    """Return the edges of 2 x 2 blocks; the first and every 31st after it are missing."""
     pairs = [(f"u{i}", f"v{j}") for i in range(rows) for j in range(columns) if i % 2 == j % 2]
-    return pairs[1:]
+    return [pair for number, pair in enumerate(pairs) if number % 31]
 
 
 def write_edges(path: Path, pairs: list[tuple[str, str]]) -> Path:
@@ -55,7 +55,7 @@ def write_edges(path: Path, pairs: list[tuple[str, str]]) -> Path:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A folder with edges.csv and the folder result of its fit."""
+    """Return a folder with edges.csv and the folder ``result`` of its fit."""
     folder = tmp_path_factory.mktemp("commands")
     edges = write_edges(folder / "edges.csv", blocks())
     ran = coblock_("fit", edges, "--out", folder / "result")
@@ -74,7 +74,7 @@ def model(place) -> Path:
 
 
 def refused(ran: Ran, *words: str) -> None:
-    """One sentence on standard error, code 2, nothing else."""
+    """Assert that there is one sentence on standard error, exit code 2, and no other output."""
     assert ran.exit_code == 2, ran.output
     assert ran.stdout == ""
     errors = [line for line in ran.stderr.splitlines() if line.startswith("Error: ")]
@@ -84,10 +84,10 @@ def refused(ran: Ran, *words: str) -> None:
         assert word in errors[0]
 
 
-# What they do
+# Results
 
 
-def test_fit_leaves_all_files(place):
+def test_fit_writes_all_files(place):
     assert {path.name for path in (place / "result").iterdir()} == set(FILES)
     rows = pl.read_csv(place / "result" / "rows.csv")
     assert rows.columns == ["name", "cluster", "probability"]
@@ -97,7 +97,7 @@ def test_fit_leaves_all_files(place):
     assert "edges.csv" in (place / "result" / "report.html").read_text(encoding="utf-8")
 
 
-def test_fit_is_the_library_with_the_same_seed(place, edges, model):
+def test_fit_gives_the_result_of_the_library(place, edges, model):
     found = IRM(random_state=0).fit(coblock.read(edges).relation)
     kept = load(model)
     assert np.array_equal(found.row_membership_, kept.row_membership_)
@@ -106,26 +106,26 @@ def test_fit_is_the_library_with_the_same_seed(place, edges, model):
 
 
 def test_options_reach_the_estimator():
-    fitting = Fitting(max_clusters="3,4", batch_size="7", jobs=2, seed=5, refine=False, tol=0.1)
-    parameters = fitting.estimator().get_params()
+    options = FitOptions(max_clusters="3,4", batch_size="7", jobs=2, seed=5, refine=False, tol=0.1)
+    parameters = options.estimator().get_params()
     expected = {"max_clusters": (3, 4), "batch_size": 7, "n_jobs": 2, "random_state": 5}
     assert parameters.items() >= (expected | {"refine": False, "tol": 0.1}).items()
-    defaults = Fitting().estimator().get_params()
+    defaults = FitOptions().estimator().get_params()
     assert defaults == IRM(random_state=0, n_jobs=1).get_params()
 
 
-def test_groups_of_options_become_options():
-    def command(layout: Layout, name: str = "x") -> None:
-        assert (layout.row, name) == ("r", "y")
+def test_option_groups_become_options():
+    def command(read_options: ReadOptions, name: str = "x") -> None:
+        assert (read_options.row, name) == ("r", "y")
 
-    run = spread(command)
+    run = expand_option_groups(command)
     given = {"row": "r", "column": None, "value": None, "binarize": 0.0, "unseen": None}
     run(**given, delimiter=None, header=None, encoding="utf-8", name="y")
     with pytest.raises(AssertionError):
         run(**given | {"row": "s"}, delimiter=None, header=None, encoding="utf-8", name="y")
 
 
-def test_fit_tells_what_it_found(place, edges, tmp_path):
+def test_fit_prints_its_result(place, edges, tmp_path):
     ran = coblock_("fit", edges, "--out", tmp_path / "o", "--title", "Some <b>title</b>")
     assert ran.exit_code == 0
     assert f"{ROWS} x {COLUMNS}, {len(blocks())} links, 0 unseen cells" in ran.stdout
@@ -134,7 +134,7 @@ def test_fit_tells_what_it_found(place, edges, tmp_path):
     assert "Some &lt;b&gt;title&lt;/b&gt;" in page
 
 
-def test_json_is_all_there_is_on_standard_output(edges, tmp_path):
+def test_json_is_the_only_standard_output(edges, tmp_path):
     ran = coblock_("fit", edges, "--out", tmp_path / "o", "--json")
     found = json.loads(ran.stdout)
     assert ran.stdout.count("\n") == 1
@@ -146,12 +146,12 @@ def test_json_is_all_there_is_on_standard_output(edges, tmp_path):
     assert all(Path(path).is_file() for path in found["files"].values())
 
 
-def test_quiet_tells_nothing(edges, tmp_path):
+def test_quiet_prints_nothing(edges, tmp_path):
     ran = coblock_("fit", edges, "--out", tmp_path / "o", "--quiet")
     assert (ran.exit_code, ran.output) == (0, "")
 
 
-def test_a_log_has_plain_lines(edges, tmp_path):
+def test_a_log_has_lines_without_control_characters(edges, tmp_path):
     ran = coblock_("fit", edges, "--out", tmp_path / "o", env={"TERM": "xterm-256color"})
     assert re.search(r"^sweep 1: change .*, bound .*, \d+ x \d+ clusters", ran.stderr, re.MULTILINE)
     assert "\x1b" not in ran.stderr
@@ -159,7 +159,7 @@ def test_a_log_has_plain_lines(edges, tmp_path):
 
 
 def in_a_terminal(arguments: list[str]) -> tuple[int, str]:
-    """Run coblock with a terminal of eighty columns for its output."""
+    """Run coblock in a terminal with eighty columns."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
     process = subprocess.Popen(
@@ -180,28 +180,28 @@ def in_a_terminal(arguments: list[str]) -> tuple[int, str]:
     return process.wait(timeout=60), b"".join(parts).decode()
 
 
-def test_a_terminal_has_a_bar(edges, tmp_path):
+def test_a_terminal_shows_a_progress_bar(edges, tmp_path):
     code, seen = in_a_terminal(["fit", str(edges), "--out", str(tmp_path / "o")])
     assert code == 0, seen
     assert "\x1b[" in seen
-    told = ESCAPES.sub("", seen)
-    assert re.search(r"sweep \d+, change \S+, \d+ x \d+ clusters, evidence -", told)
-    assert "2 x 2 clusters; converged" in told
-    assert not re.search(r"^sweep 1: change", told, re.MULTILINE)
+    text = ESCAPES.sub("", seen)
+    assert re.search(r"sweep \d+, change \S+, \d+ x \d+ clusters, evidence -", text)
+    assert "2 x 2 clusters; converged" in text
+    assert not re.search(r"^sweep 1: change", text, re.MULTILINE)
 
 
-def test_report_is_written_again(place, model, tmp_path):
+def test_report_rewrites_the_page(place, model, tmp_path):
     ran = coblock_("report", model, "--out", tmp_path / "again.html", "--title", "edges.csv")
     assert ran.exit_code == 0
     before = (place / "result" / "report.html").read_bytes()
     assert (tmp_path / "again.html").read_bytes() == before
     assert coblock_("report", model.parent).exit_code == 0
-    assert (place / "result" / "report.html").read_bytes() != before  # it has no title now
+    assert (place / "result" / "report.html").read_bytes() != before  # it has the default title now
 
 
 def test_predict_matches_columns_by_name(model, tmp_path):
     pairs = [("old", f"v{j}") for j in range(16, -1, -2)] + [("new, 1", f"v{j}") for j in (3, 1)]
-    new = write_edges(tmp_path / "new.csv", [*pairs, ("old", "unheard of")])
+    new = write_edges(tmp_path / "new.csv", [*pairs, ("old", "unknown")])
     ran = coblock_("predict", model.parent, new)
     assert ran.exit_code == 0, ran.output
     assert "1 of 12 columns are not in the model" in ran.stderr
@@ -234,7 +234,7 @@ def test_recommend(model, tmp_path):
     out = tmp_path / "all.csv"
     assert coblock_("recommend", model, "-n", 2, "--out", out).exit_code == 0
     assert pl.read_csv(out)["row"].n_unique() == ROWS
-    refused(coblock_("recommend", model, "-r", "u0", "-r", "nobody"), "1 of 2 rows", "'nobody'")
+    refused(coblock_("recommend", model, "-r", "u0", "-r", "unknown"), "1 of 2 rows", "'unknown'")
 
 
 def test_evaluate(edges):
@@ -251,8 +251,8 @@ def test_evaluate(edges):
     }  # fmt: skip
 
 
-def test_an_evaluation_tells_which_fit_is_under_way_and_small_scores(edges, monkeypatch):
-    monkeypatch.setattr("coblock.ui.cli.talk.LOG_EVERY", 0.0)
+def test_evaluate_prints_the_current_fit_and_small_scores(edges, monkeypatch):
+    monkeypatch.setattr("coblock.ui.cli.progress.LOG_INTERVAL", 0.0)
     ran = coblock_("evaluate", edges, "--runs", "2")
     assert re.search(r"^fit 2 of 2, sweep 1: ", ran.stderr, re.MULTILINE)
     assert "10% held out in each of 2 runs: " in ran.stdout
@@ -264,7 +264,7 @@ def test_an_evaluation_tells_which_fit_is_under_way_and_small_scores(edges, monk
     assert re.search(r"-0\.008123 .* 0\.9000 .* none", page.getvalue(), re.DOTALL)
 
 
-def test_generate_and_fit_find_the_truth(tmp_path):
+def test_fit_recovers_generated_clusters(tmp_path):
     ran = coblock_("generate", "--out", tmp_path / "made", "--json")
     assert json.loads(ran.stdout)["row_clusters"] == 4
     made = {path.name for path in (tmp_path / "made").iterdir()}
@@ -280,7 +280,7 @@ def test_generate_and_fit_find_the_truth(tmp_path):
         assert adjusted_rand_score(both["cluster"], both["cluster_right"]) == 1.0
 
 
-def test_generate_draws_the_numbers_of_clusters(tmp_path):
+def test_generate_can_draw_the_numbers_of_clusters(tmp_path):
     folders = [tmp_path / name for name in ("a", "b", "c")]
     for folder, seed in zip(folders, (1, 1, 2), strict=True):
         drawn = ("--rows", 9, "--columns", 8, "--clusters", 0, 0, "--seed", seed)
@@ -322,7 +322,7 @@ def test_export_to_a_graph(model, tmp_path, kind):
         assert graph.nodes[name]["bipartite"] == 0
 
 
-def test_clusters_go_back_to_the_graph_they_came_from(tmp_path):
+def test_export_adds_clusters_to_an_existing_graph(tmp_path):
     networkx = pytest.importorskip("networkx")
     graph = networkx.disjoint_union(networkx.complete_graph(8), networkx.complete_graph(7))
     networkx.set_node_attributes(graph, "blue", "colour")
@@ -344,17 +344,20 @@ def test_clusters_go_back_to_the_graph_they_came_from(tmp_path):
 # Exit codes
 
 
-def test_no_convergence_ends_with_code_one_and_a_result(edges, tmp_path):
+def test_an_unconverged_fit_exits_with_code_one_and_a_result(edges, tmp_path):
     few = ("--max-iter", 2, "--no-refine", "--init", "random")
     ran = coblock_("fit", edges, "--out", tmp_path / "o", *few)
     assert ran.exit_code == 1
     assert "had not converged after 2 sweeps" in ran.stderr
     assert "stopped after 2 sweeps" in ran.stdout
     assert {path.name for path in (tmp_path / "o").iterdir()} == set(FILES)
-    assert coblock_("evaluate", edges, "--runs", 1, *few).exit_code == 1
+    assert "larger --max-iter (it was 2) or --tol" in ran.stderr
+    ran = coblock_("evaluate", edges, "--runs", 3, *few)
+    assert ran.exit_code == 1
+    assert ran.stderr.count("3 of 3 fits had not converged after 2 sweeps") == 1
 
 
-def test_a_sampler_is_not_expected_to_converge(edges, tmp_path):
+def test_a_sampler_does_not_have_to_converge(edges, tmp_path):
     gibbs = ("--inference", "gibbs", "--max-iter", 4, "--json")
     ran = coblock_("fit", edges, "--out", tmp_path / "o", *gibbs)
     assert ran.exit_code == 0
@@ -367,7 +370,7 @@ def test_a_sampler_is_not_expected_to_converge(edges, tmp_path):
         (["--inference", "magic"], ["inference", "'magic'"]),
         (["--max-clusters", "few"], ["--max-clusters", "'few'"]),
         (["--batch-size", "x"], ["--batch-size"]),
-        (["--row", "nobody"], ["'nobody'", "'user'"]),
+        (["--row", "unknown"], ["'unknown'", "'user'"]),
         (["--value", "rating"], ["'rating'"]),
         (["--relation", "round"], ["relation", "'round'"]),
         (["--encoding", "nothing"], ["nothing"]),
@@ -399,7 +402,7 @@ def test_bad_files_are_refused_with_a_sentence(tmp_path, name, content, words):
     assert not (tmp_path / "o").exists()
 
 
-def test_files_that_are_none(tmp_path, edges):
+def test_missing_and_unsuitable_files_are_refused(tmp_path, edges):
     refused(coblock_("fit", tmp_path / "no.csv", "--out", tmp_path / "o"), "There is no file")
     (tmp_path / "d.csv").mkdir()
     refused(coblock_("fit", tmp_path / "d.csv", "--out", tmp_path / "o"), "is a directory")
@@ -411,17 +414,18 @@ def test_files_that_are_none(tmp_path, edges):
     refused(coblock_("export", edges, *wrong), "--graph")
 
 
-def test_the_message_survives_a_hostile_name(tmp_path):
+def test_names_cannot_control_the_terminal_through_messages(tmp_path):
     refused(coblock_("fit", tmp_path / "\x1b[2J[red]no.csv", "--out", tmp_path / "o"), "[red]no")
     ran = coblock_("fit", tmp_path / "\x1b[2Jno.csv", "--out", tmp_path / "o")
     assert "\x1b" not in ran.stderr
     assert "\\x1b[2Jno.csv" in ran.stderr
 
 
-def test_advice_is_in_the_words_of_the_command_line():
-    assert in_options("Say encoding='latin-1'.") == "Say --encoding latin-1."
-    assert in_options("with row=, column= and value=") == "with --row, --column and --value"
-    assert in_options("x=3 stays, max_clusters=4 not") == "x=3 stays, --max-clusters 4 not"
+def test_messages_name_options_instead_of_parameters():
+    assert with_options("Say encoding='latin-1'.") == "Say --encoding latin-1."
+    assert with_options("with row=, column= and value=") == "with --row, --column and --value"
+    assert with_options("x=3 stays, max_clusters=4 not") == "x=3 stays, --max-clusters 4 not"
+    assert with_options("header=False or header=True") == "--no-header or --header"
 
 
 def test_a_missing_package_is_named(model, tmp_path, monkeypatch):
@@ -430,16 +434,16 @@ def test_a_missing_package_is_named(model, tmp_path, monkeypatch):
     refused(ran, "pip install 'coblock[graphs]'")
 
 
-# Nothing half-written
+# Incomplete output
 
 
-def test_a_folder_in_use_is_kept(place, edges):
+def test_a_folder_with_files_is_not_changed(place, edges):
     before = {path.name: path.read_bytes() for path in (place / "result").iterdir()}
     refused(coblock_("fit", edges, "--out", place / "result"), "not empty", "--force")
     assert {path.name: path.read_bytes() for path in (place / "result").iterdir()} == before
 
 
-def test_force_replaces_ours_and_keeps_the_rest(edges, tmp_path):
+def test_force_replaces_our_files_and_keeps_others(edges, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "rows.csv").write_text("old")
     assert coblock_("fit", edges, "--out", tmp_path, "--force").exit_code == 0
@@ -448,7 +452,7 @@ def test_force_replaces_ours_and_keeps_the_rest(edges, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {*FILES, "notes.txt"}
 
 
-def test_the_folder_is_a_file(edges, tmp_path):
+def test_a_file_in_place_of_the_folder_is_refused(edges, tmp_path):
     (tmp_path / "o").write_text("mine")
     refused(coblock_("fit", edges, "--out", tmp_path / "o"), "cannot be written")
     refused(coblock_("fit", edges, "--out", tmp_path / "o" / "below"), "is a file")
@@ -456,7 +460,7 @@ def test_the_folder_is_a_file(edges, tmp_path):
 
 
 def limited(arguments: list[str], size: int) -> subprocess.CompletedProcess[str]:
-    """Run coblock with a system that lets no file grow above a size."""
+    """Run coblock with a limit on the size of files."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -468,8 +472,8 @@ def limited(arguments: list[str], size: int) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
-def test_files_that_cannot_grow_leave_nothing(place, edges, tmp_path):
-    """Model and tables fit, the report does not."""
+def test_a_limit_on_file_size_leaves_no_result(place, edges, tmp_path):
+    """The model and the tables are below the limit, the report is not."""
     sizes = {path.name: path.stat().st_size for path in (place / "result").iterdir()}
     assert max(sizes, key=sizes.get) == "report.html"
     limit = sizes["report.html"] * 9 // 10
@@ -481,7 +485,7 @@ def test_files_that_cannot_grow_leave_nothing(place, edges, tmp_path):
     assert "report.html cannot be written" in ran.stderr
     assert "Traceback" not in ran.stderr
     left = sorted(path.name for path in tmp_path.rglob("*"))
-    assert left == ["o", "o.checkpoint", "rows.csv"]  # the work is not lost
+    assert left == ["o", "o.checkpoint", "rows.csv"]  # the fit can be resumed
     assert (tmp_path / "o" / "rows.csv").read_text() == "old"
 
 
@@ -489,8 +493,8 @@ def test_files_that_cannot_grow_leave_nothing(place, edges, tmp_path):
     ("code", "words"),
     [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "may not write")],
 )
-def test_disks_that_fail_leave_nothing(edges, model, tmp_path, monkeypatch, code, words):
-    """After all data are written: the moment before the files get their names."""
+def test_a_failing_disk_leaves_no_file(edges, model, tmp_path, monkeypatch, code, words):
+    """The disk fails after all data are written, before the files are renamed."""
 
     def fail(path: Path) -> None:
         raise OSError(code, os.strerror(code), str(path))
@@ -512,7 +516,7 @@ def test_disks_that_fail_leave_nothing(edges, model, tmp_path, monkeypatch, code
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_read_only_place_is_told_before_the_fit(edges, tmp_path, monkeypatch):
+def test_a_read_only_folder_is_refused_before_the_fit(edges, tmp_path, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -521,13 +525,13 @@ def test_a_read_only_place_is_told_before_the_fit(edges, tmp_path, monkeypatch):
     refused(coblock_("fit", edges, "--out", tmp_path / "o"), "may not write")
 
 
-def test_a_folder_in_the_way_of_a_file_stops_all(edges, tmp_path):
+def test_a_folder_in_place_of_a_file_stops_the_output(edges, tmp_path):
     (tmp_path / "report.html").mkdir()
     refused(coblock_("fit", edges, "--out", tmp_path, "--force"), "report.html", "folder")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_an_interrupted_fit_leaves_nothing(edges, tmp_path, monkeypatch):
+def test_an_interrupted_fit_leaves_no_file(edges, tmp_path, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -538,9 +542,11 @@ def test_an_interrupted_fit_leaves_nothing(edges, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("kept", "told"), [(True, "same command goes on"), (False, "nothing was")])
-def test_an_interrupted_fit_on_a_cluster_says_how_to_go_on(
-    edges, tmp_path, monkeypatch, kept, told
+@pytest.mark.parametrize(
+    ("kept", "message"), [(True, "same command continues"), (False, "nothing was written")]
+)
+def test_an_interrupted_fit_on_a_cluster_says_how_to_continue(
+    edges, tmp_path, monkeypatch, kept, message
 ):
     def interrupt(*_: object, checkpoint: Path, **__: object) -> None:
         if kept:
@@ -550,7 +556,7 @@ def test_an_interrupted_fit_on_a_cluster_says_how_to_go_on(
     monkeypatch.setattr("coblock.distributed.fit_on_cluster", interrupt)
     ran = coblock_("fit", edges, "--out", tmp_path / "o", "--scheduler", "tcp://nowhere:8786")
     assert ran.exit_code == 130
-    assert told in ran.stderr
+    assert message in ran.stderr
 
 
 # Names
@@ -558,7 +564,7 @@ def test_an_interrupted_fit_on_a_cluster_says_how_to_go_on(
 
 @pytest.fixture(scope="module")
 def nasty(tmp_path_factory) -> Path:
-    """A fitted folder whose names mean harm; names of nothing but blanks are nobody."""
+    """Return the folder of a fit with malicious names; blank names are not objects."""
     folder = tmp_path_factory.mktemp("nasty")
     names = [*(name for name in NASTY if name.strip("\x00\x07\u2028\u2029")), "=1+1", "@SUM(A1)"]
     pairs = [(name, f"{j}{name}") for i, name in enumerate(names) for j in range(4 + i % 2)]
@@ -571,7 +577,7 @@ def nasty(tmp_path_factory) -> Path:
     return folder
 
 
-def test_nasty_names_survive(nasty):
+def test_malicious_names_are_kept(nasty):
     names = pl.read_parquet(nasty / "nasty.parquet")["user"].unique(maintain_order=True)
     kept = load(nasty / "o" / "model.safetensors").result_.relation.row_names
     assert list(kept) == names.to_list()
@@ -582,7 +588,7 @@ def test_nasty_names_survive(nasty):
     assert "'=1+1" in written
 
 
-def test_formulas_only_on_request(nasty, tmp_path):
+def test_formulas_are_escaped_by_default(nasty, tmp_path):
     for options, first in (([], "'="), (["--formulas"], "=")):
         ran = coblock_("recommend", nasty / "o", "-r", "=1+1", "-n", 1, *options)
         assert f'"{first}1+1",1,"' in ran.stdout
@@ -591,7 +597,7 @@ def test_formulas_only_on_request(nasty, tmp_path):
     assert '\n"=1+1"' in (out / "rows.csv").read_text(encoding="utf-8")
 
 
-def test_nasty_names_in_a_graph(nasty, tmp_path):
+def test_malicious_names_are_kept_in_a_graph(nasty, tmp_path):
     networkx = pytest.importorskip("networkx")
     out = tmp_path / "o.graphml"
     assert coblock_("export", nasty / "o", "--to", "graphml", "--out", out).exit_code == 0
@@ -601,7 +607,7 @@ def test_nasty_names_in_a_graph(nasty, tmp_path):
     assert expected <= found
 
 
-def test_warnings_are_told_as_notes(edges, tmp_path, monkeypatch):
+def test_warnings_are_printed_as_notes(edges, tmp_path, monkeypatch):
     fit = IRM._fit
 
     def warn(self, relation):

@@ -1,4 +1,4 @@
-"""The bundled relations are what they say they are."""
+"""The bundled relations have the documented contents."""
 
 import csv
 import dataclasses
@@ -21,7 +21,7 @@ def raw_lines():
     return list(csv.reader(text.splitlines()))[1:]
 
 
-def test_every_name_has_its_row_or_column(senate):
+def test_every_row_and_column_has_a_name(senate):
     assert senate.values.shape == (102, 645)
     assert senate.values.dtype == np.float64
     assert len(senate.senators) == len(set(senate.senators)) == 102
@@ -29,19 +29,19 @@ def test_every_name_has_its_row_or_column(senate):
     assert (senate.votes[0], senate.votes[-1]) == ("vote 1", "vote 645")
 
 
-def test_votes_add_up_to_the_known_figures(senate):
+def test_numbers_of_votes_are_the_published_ones(senate):
     assert np.count_nonzero(senate.values == 1) == 40207
     assert np.count_nonzero(senate.values == 0) == 22650
     assert np.count_nonzero(np.isnan(senate.values)) == 102 * 645 - 40207 - 22650
 
 
-def test_unseen_cells_are_exactly_the_dots(senate):
+def test_unseen_cells_are_the_dots(senate):
     dots = np.array([[character == "." for character in line[-1]] for line in raw_lines()])
     np.testing.assert_array_equal(np.isnan(senate.values), dots)
     assert set(np.unique(senate.values[~dots])) == {0.0, 1.0}
 
 
-def test_parties_belong_to_the_names(senate):
+def test_parties_agree_with_the_names(senate):
     assert Counter(senate.parties) == {"R": 56, "D": 45, "I": 1}
     assert all(
         f"({party}-" in name for name, party in zip(senate.senators, senate.parties, strict=True)
@@ -57,8 +57,8 @@ def test_each_state_has_two_seats(senate):
     assert set(states.values()) == {2}
 
 
-def test_one_seat_is_never_voted_twice(senate):
-    """Corzine left for Menendez, so no roll call may have seen both."""
+def test_two_senators_of_one_seat_never_vote_together(senate):
+    """Menendez succeeded Corzine, so no roll call has votes of both."""
     left, came = (
         senate.values[senate.senators.index(name)] for name in ("Corzine (D-NJ)", "Menendez (D-NJ)")
     )
@@ -66,8 +66,8 @@ def test_one_seat_is_never_voted_twice(senate):
     assert np.flatnonzero(~np.isnan(left)).max() < np.flatnonzero(~np.isnan(came)).min()
 
 
-def test_the_parties_disagree_more_than_their_members(senate):
-    """A shuffled or transposed table would not pass this."""
+def test_parties_differ_more_than_members_of_one_party(senate):
+    """A shuffled or transposed table would fail."""
     parties = np.array(senate.parties)
     republicans, democrats = senate.values[parties == "R"], senate.values[parties == "D"]
     gap = np.abs(np.nanmean(republicans, axis=0) - np.nanmean(democrats, axis=0))
@@ -80,7 +80,7 @@ def test_votes_cannot_be_replaced(senate):
         senate.values = None
 
 
-def test_each_load_is_a_copy(senate):
+def test_each_load_returns_a_copy(senate):
     other = load_senate()
     other.values[:] = 0
     assert np.isnan(senate.values).any()

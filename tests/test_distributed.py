@@ -1,4 +1,8 @@
-"""Fits on real worker processes: the bits of one machine, also when workers are killed."""
+"""Fits on real worker processes: the bits of one machine, also when workers are killed.
+
+The tests of checkpoints and of model files need the writers of coblock.io.checkpoint and
+coblock.io.model_file.
+"""
 
 import contextlib
 import fcntl
@@ -23,6 +27,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from threadpoolctl import threadpool_info
 from typer.testing import CliRunner
 
@@ -31,20 +36,28 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 
 from coblock import IRM, load, read
-from coblock.distributed import ClusterError, DistributedIRM, compact, connection, fit_on_cluster
-from coblock.distributed.checkpoint import CheckpointError
-from coblock.distributed.course import Course
-from coblock.distributed.layout import Layout
-from coblock.distributed.schedule import ClusterSchedule
-from coblock.distributed.source import read_file
+from coblock.distributed import (
+    ClusterError,
+    DaskEngine,
+    DistributedIRM,
+    collect,
+    fit_on_cluster,
+    release,
+)
+from coblock.distributed.client import check_versions, connect, gather_results, own_versions
+from coblock.distributed.delta_log import DeltaLog, find_order
+from coblock.distributed.layout import ShardLayout
+from coblock.distributed.loader import read_file
+from coblock.distributed.replication import Reordering, SparseMemberships, StaleReplica
+from coblock.io.checkpoint import CheckpointError
 from coblock.io.readers import Reader, ReadError
-from coblock.io.readers.pairs import Columns
-from coblock.io.readers.text import Layout as Text
-from coblock.kernels.memberships import sure_clusters
+from coblock.io.readers.edges import Columns
+from coblock.io.readers.text import TextLayout
+from coblock.kernels.memberships import hard_labels
 from coblock.ui.cli import app
 
 SEED, SWEEPS = 3, 10
-BATCH = 400  # in four parts
+BATCH = 400  # objects, in three parts
 PUBLIC = (
     "row_labels_",
     "column_labels_",
@@ -68,7 +81,7 @@ class Edges:
 
 
 def planted(rows=1500, columns=700, seed=0):
-    """Return rows and columns of links with five by four blocks, in no order."""
+    """Return rows and columns of links in five by four blocks, in random order."""
     rng = np.random.default_rng(seed)
     of_row, of_column = rng.integers(0, 5, rows), rng.integers(0, 4, columns)
     density = rng.beta(0.3, 2.0, (5, 4)) * 0.3
@@ -114,7 +127,7 @@ def client(cluster):
 
 @pytest.fixture(scope="module")
 def local(edges):
-    """Return the model of one machine."""
+    """Return the model fitted on one machine."""
     relation = read(edges.frame, value="value").relation
     return IRM(max_iter=SWEEPS, tol=0, random_state=SEED, batch_size=BATCH).fit(relation)
 
@@ -139,7 +152,7 @@ def test_bits_are_those_of_one_machine(client, edges, local):
     model.release()
 
 
-def test_without_a_size_a_sweep_has_four_batches_of_each_side(client, edges):
+def test_a_sweep_has_four_batches_of_each_domain_by_default(client, edges):
     relation = read(edges.frame, value="value").relation
     sizes = [-(-size // 4) for size in relation.sizes]
     common = {"max_iter": 3, "random_state": SEED, "init": "random"}
@@ -153,7 +166,7 @@ def test_another_seed_gives_other_bits(client, edges, local):
         assert_same(model, local)
 
 
-def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges):
+def test_sweeps_from_given_labels_give_the_bits_of_one_machine(client, edges):
     relation = read(edges.frame, value="value").relation
     rng = np.random.default_rng(1)
     init = [rng.integers(0, 3, size) for size in relation.sizes]
@@ -164,55 +177,74 @@ def test_sweeps_from_given_labels_are_those_of_one_machine(client, edges):
     assert max(q.max(axis=1).min() for q in (here.row_membership_, here.column_membership_)) < 1
 
 
-def test_objects_that_rest_and_steps_that_shorten_are_those_of_one_machine(
-    client, edges, monkeypatch
-):
+def test_shortened_steps_give_the_bits_of_one_machine(client, edges, monkeypatch):
     monkeypatch.setattr("coblock.inference.variational.STALLED", 0.0)  # steps are halved early
-    shares, steps = [], []
-    expect = ClusterSchedule.expect_visits
+    steps = []
+    sweep = DaskEngine.sweep_memberships
 
-    def see(schedule, state, turns, step):
-        shares.append(sum(turn[1].size for turn in turns) / sum(state.relation.sizes))
+    def record(engine, state, step):
         steps.append(step)
-        return expect(schedule, state, turns, step)
+        return sweep(engine, state, step)
 
-    monkeypatch.setattr(ClusterSchedule, "expect_visits", see)
+    monkeypatch.setattr(DaskEngine, "sweep_memberships", record)
     relation = read(edges.frame, value="value").relation
     common = {"refine": False, "inference": "cvb0", "batch_size": BATCH, "random_state": 0}
     here = IRM(**common, max_iter=20, tol=0).fit(relation)
     there = fitted(client, edges.folder, **common, max_iter=20)
     assert_same(there, here)
-    assert min(shares) < 1.0
     assert min(steps) < 1.0
 
 
-def test_clusters_in_another_order_are_not_told_anew(client, edges, monkeypatch):
-    orders, told = [], []
-    reorder, tell = Course.reorder, ClusterSchedule._tell_state
+def test_reordered_clusters_need_no_new_snapshot(client, edges, monkeypatch):
+    reordered, snapshots = [], []
+    continue_from = DeltaLog.continue_from
 
-    def see_order(course, before, after, order):
-        reorder(course, before, after, order)
-        orders.append(course._subject is after)
+    def record(log, q, blocks):
+        continue_from(log, q, blocks)
+        reordered.append(bool(log._entries) and isinstance(log._entries[-1][1][0], Reordering))
+        snapshots.append(log._snapshot is None)  # the sweep then takes one
 
-    def see_tell(schedule, state):
-        told.append(state)
-        return tell(schedule, state)
-
-    monkeypatch.setattr(Course, "reorder", see_order)
-    monkeypatch.setattr(ClusterSchedule, "_tell_state", see_tell)
+    monkeypatch.setattr(DeltaLog, "continue_from", record)
     relation = read(edges.frame, value="value").relation
     rng = np.random.default_rng(2)
     init = [rng.integers(0, 4, size) for size in relation.sizes]
     common = {"init": init, "refine": False, "batch_size": 300, "random_state": 0, "max_iter": 6}
     here = IRM(**common, tol=0).fit(relation)
     assert_same(fitted(client, edges.folder, **common), here)
-    assert orders
-    assert all(orders)
-    assert len(told) < len(orders)
+    assert any(reordered)
+    assert snapshots == [True, False, False, False, False, False]
+
+
+def test_the_order_of_clusters_is_found_from_the_memberships():
+    rng = np.random.default_rng(0)
+    q = rng.dirichlet(np.ones(5), 30)
+    q[:, 3] = q[:, 4] = 0.0  # equal sizes
+    m, order = q.sum(axis=0), np.array([2, 0, 1, 3, 4])
+    np.testing.assert_array_equal(find_order(q, m, q[:, order].copy(), m[order]), order)
+    np.testing.assert_array_equal(find_order(q, m, q, m), np.arange(5))
+    other = q[:, order].copy()
+    other[7, 0] += 1e-12
+    assert find_order(q, m, other, m[order]) is None
+    assert find_order(q, m, q[:, :4].copy(), m[:4]) is None
+
+
+def test_a_stale_replica_gets_a_new_snapshot(client, edges, local, monkeypatch):
+    gather, stale = DeltaLog._gather, []
+
+    def lose_replicas(log, pending, at_once):
+        results = gather(log, pending, at_once)
+        if len(stale) < 3 and len(results) > 1:
+            results[1][0] = StaleReplica()
+            stale.append(log.version)
+        return results
+
+    monkeypatch.setattr(DeltaLog, "_gather", lose_replicas)
+    assert_same(fitted(client, edges.folder), local)
+    assert len(stale) == 3
 
 
 @pytest.mark.parametrize("prior", ["shared", "per-block"])
-def test_a_whole_fit_is_that_of_one_machine(client, edges, prior):
+def test_a_complete_fit_gives_the_bits_of_one_machine(client, edges, prior):
     relation = read(edges.frame, value="value").relation
     common = {"random_state": SEED, "batch_size": BATCH, "prior": prior, "max_iter": 100}
     here = IRM(**common, tol=1e-3).fit(relation)
@@ -221,8 +253,8 @@ def test_a_whole_fit_is_that_of_one_machine(client, edges, prior):
     assert_same(there, here)
 
 
-def test_a_start_in_single_precision_is_that_of_one_machine(client, edges, monkeypatch):
-    monkeypatch.setattr("coblock.inference.spectral.MANY_OBJECTS", 1000)
+def test_a_start_in_single_precision_gives_the_bits_of_one_machine(client, edges, monkeypatch):
+    monkeypatch.setattr("coblock.inference.start.SINGLE_PRECISION_FROM", 1000)
     relation = read(edges.frame, value="value").relation
     common = {"max_iter": 2, "random_state": SEED, "batch_size": BATCH}
     here = IRM(**common, tol=0).fit(relation)
@@ -230,7 +262,7 @@ def test_a_start_in_single_precision_is_that_of_one_machine(client, edges, monke
 
 
 @pytest.mark.parametrize("last", [3, -2])  # in the search, and after it
-def test_a_fit_goes_on_after_any_sweep(client, edges, tmp_path, last):
+def test_a_fit_continues_from_a_checkpoint_of_any_sweep(client, edges, tmp_path, last):
     path = tmp_path / "fit.checkpoint"
     relation = read(edges.frame, value="value").relation
     common = {"random_state": SEED, "batch_size": BATCH, "max_iter": 100, "tol": 1e-3}
@@ -249,18 +281,27 @@ def test_a_fit_goes_on_after_any_sweep(client, edges, tmp_path, last):
     assert_same(there, here)
 
 
+def interrupt_at_once(sweep):
+    raise InterruptedError
+
+
 def test_a_damaged_checkpoint_or_one_of_another_fit_is_refused(client, edges, tmp_path):
     path = tmp_path / "fit.checkpoint"
-    fitted(client, edges.folder, checkpoint=path, max_iter=1)
+    common = {"checkpoint": path, "max_iter": 1}
+    with pytest.raises(InterruptedError):
+        fitted(client, edges.folder, callback=interrupt_at_once, **common)
     with pytest.raises(CheckpointError, match="random_state"):
-        fitted(client, edges.folder, checkpoint=path, max_iter=1, random_state=SEED + 1)
+        fitted(client, edges.folder, random_state=SEED + 1, **common)
     with pytest.raises(CheckpointError, match="data"):
-        fitted(client, edges.folder, checkpoint=path, max_iter=1, value=None)
+        fitted(client, edges.folder, value=None, **common)
     whole = path.read_bytes()
     for damaged in (whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1]), b"nothing"):
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match="damaged"):
-            fitted(client, edges.folder, checkpoint=path, max_iter=1)
+            fitted(client, edges.folder, **common)
+    path.write_bytes(whole)
+    fitted(client, edges.folder, **common)
+    assert not path.exists()
 
 
 def test_the_command_fits_on_a_cluster(cluster, edges, tmp_path):
@@ -283,7 +324,7 @@ def test_the_command_fits_on_a_cluster(cluster, edges, tmp_path):
     assert not (tmp_path / "there.checkpoint").exists()
 
 
-def test_a_terminal_shows_a_bar_while_the_cluster_works(cluster, edges, tmp_path):
+def test_a_terminal_shows_a_progress_bar_during_a_cluster_fit(cluster, edges, tmp_path):
     command = [sys.executable, "-m", "coblock", "fit"]
     command += [str(edges.folder), "--max-iter", "6", "--tol", "0"]
     command += ["--out", str(tmp_path / "out"), "--scheduler"]
@@ -293,7 +334,7 @@ def test_a_terminal_shows_a_bar_while_the_cluster_works(cluster, edges, tmp_path
     shown = []
 
     def read_screen():
-        with contextlib.suppress(OSError):  # nobody writes any more
+        with contextlib.suppress(OSError):  # the other end is closed
             while piece := os.read(mine, 4096):
                 shown.append(piece)
 
@@ -315,11 +356,11 @@ def test_a_terminal_shows_a_bar_while_the_cluster_works(cluster, edges, tmp_path
     assert re.search(r"sweep\s+\d", screen), screen
 
 
-def test_workers_use_the_threads_they_have_and_no_others(client, edges):
+def test_workers_use_no_more_threads_than_they_have(client, edges):
     assert set(client.nthreads().values()) == {1}
     model = fitted(client, edges.folder, max_iter=2)
-    layouts = model.result_.relation.crew.layouts
-    assert all(layout.used == min(4, layout.parts) > 1 for layout in layouts)
+    layouts = model.result_.relation.pool.layouts
+    assert all(layout.shards == min(4, layout.most) > 1 for layout in layouts)
     pools = client.run(lambda: [pool["num_threads"] for pool in threadpool_info()])
     model.release()
     assert all(pools.values())
@@ -333,7 +374,7 @@ def test_workers_use_the_threads_they_have_and_no_others(client, edges):
         (["--scheduler", "nonsense://x", "--delimiter", ";", "-j", "2"], "--delimiter, --jobs can"),
     ],
 )
-def test_the_command_says_in_a_sentence_what_is_wrong(edges, tmp_path, options, sentence):
+def test_the_command_reports_errors_in_one_sentence(edges, tmp_path, options, sentence):
     command = ["fit", str(edges.folder), "--out", str(tmp_path / "out"), *options]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2
@@ -343,7 +384,7 @@ def test_the_command_says_in_a_sentence_what_is_wrong(edges, tmp_path, options, 
 
 
 def kill_workers(client, stop, when, killed):
-    """Kill a worker as soon as each of the moments has come."""
+    """Kill a busy worker after each of the events."""
     for moment in when:
         if not moment.wait(60) or stop.is_set():
             return
@@ -353,7 +394,7 @@ def kill_workers(client, stop, when, killed):
         os.kill(busy[0], signal.SIGKILL)
 
 
-def test_two_killed_workers_change_nothing(client, edges, local):
+def test_two_killed_workers_do_not_change_the_result(client, edges, local):
     moments, stop, killed = [threading.Event(), threading.Event()], threading.Event(), []
 
     def callback(sweep):
@@ -376,7 +417,7 @@ def test_two_killed_workers_change_nothing(client, edges, local):
 
 
 class Processes:
-    """A scheduler and a worker, started as a user would."""
+    """A scheduler and a worker, started by their commands."""
 
     def __init__(self, folder):
         self.file = folder / f"scheduler-{time.monotonic_ns()}.json"
@@ -392,7 +433,7 @@ class Processes:
         self.running.append(subprocess.Popen(command, **quiet, **more))
 
     def start_worker(self, *paths, **more):
-        """Start a worker that imports what this process does, after ``paths``."""
+        """Start a worker with the import paths of this process, preceded by ``paths``."""
         here = ("--host", "127.0.0.1", "--no-dashboard")
         more["env"] = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, *sys.path])}
         self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, **more)
@@ -414,9 +455,11 @@ class Processes:
                 process.wait(10)
 
 
-def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, monkeypatch):
+def test_a_lost_scheduler_is_reported_and_the_fit_continues_from_its_checkpoint(
+    edges, tmp_path, monkeypatch
+):
     path = tmp_path / "fit.checkpoint"
-    monkeypatch.setattr("coblock.distributed.checkpoint.EVERY", 0.0)
+    monkeypatch.setattr("coblock.io.checkpoint.EVERY", 0.0)
     relation = read(edges.frame, value="value").relation
     rng = np.random.default_rng(1)
     init = [rng.integers(0, 3, size) for size in relation.sizes]
@@ -432,15 +475,16 @@ def test_a_lost_scheduler_is_told_and_the_checkpoint_goes_on(edges, tmp_path, mo
             fitted(client, edges.folder, callback=lose, checkpoint=path, **common)
     swept = []
     with Processes(tmp_path) as second, second.client() as client:
+        with pytest.raises(CheckpointError, match="tol"):
+            fitted(client, edges.folder, checkpoint=path, **common | {"tol": 1.0})
         model = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
         assert_same(model, local)
         assert [sweep.sweep for sweep in swept] == [7, 8, 9]
-        with pytest.raises(CheckpointError, match="tol"):
-            fitted(client, edges.folder, checkpoint=path, **common | {"tol": 1.0})
+        assert not path.exists()
 
 
-def test_a_worker_that_does_not_fit_is_named(edges, tmp_path):
-    """One sees no files, as its folder is another; one has another version."""
+def test_an_unsuitable_worker_is_named(edges, tmp_path):
+    """One worker has another working directory, and one has another version."""
     shutil.copytree(edges.folder, tmp_path / "edges")
     elsewhere, other = tmp_path / "elsewhere", tmp_path / "other" / "coblock-9.9.dist-info"
     elsewhere.mkdir()
@@ -458,7 +502,7 @@ def test_a_worker_that_does_not_fit_is_named(edges, tmp_path):
             fitted(client, "edges")
 
 
-def test_workers_that_join_get_shards_and_may_leave(edges):
+def test_workers_that_join_get_shards_and_others_may_leave(edges):
     relation = read(edges.frame, value="value").relation
     common = {"refine": False, "max_iter": 6, "batch_size": BATCH, "random_state": 0}
     local = IRM(**common, tol=0).fit(relation)
@@ -474,13 +518,13 @@ def test_workers_that_join_get_shards_and_may_leave(edges):
                 growing.scale(2)
 
         model = fitted(client, edges.folder, callback=grow, **common)
-        assert model.result_.relation.crew.layouts[0].used == 3
+        assert model.result_.relation.pool.layouts[0].shards == 3
         assert_same(model, local)
         names = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
-        assert {"coblock-read", "coblock-shard-rows", "coblock-visit-columns"} <= set(names)
+        assert {"coblock-read", "coblock-shard-rows", "coblock-update-columns"} <= set(names)
 
 
-def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
+def test_csv_and_npz_give_the_same_relation(client, edges, tmp_path):
     table, matrices = tmp_path / "csv", tmp_path / "npz"
     table.mkdir()
     matrices.mkdir()
@@ -488,7 +532,7 @@ def test_csv_and_npz_are_read_alike(client, edges, tmp_path):
     frame.slice(0, 900).write_csv(table / "a.csv")
     frame.slice(900).write_csv(table / "b.csv")
     relation = read(frame).relation
-    start, end = relation.places[0][0][:2]
+    start, end = relation.incidence[0][0][:2]
     X = sparse.csr_array((np.ones(end.size), end, start), shape=relation.shape)
     sparse.save_npz(matrices / "0.npz", X[:400])
     sparse.save_npz(matrices / "1.npz", X[400:])
@@ -518,6 +562,34 @@ def test_the_contract_of_the_estimator(client, edges, tmp_path):
         np.testing.assert_array_equal(found, expected)
 
 
+def test_the_functions_and_methods_of_a_model_on_a_cluster_are_the_same(client, edges):
+    engine = DaskEngine(client, value="value")
+    model = IRM(max_iter=2, tol=0, random_state=SEED, batch_size=BATCH, engine=engine)
+    model.fit(edges.folder)
+    assert_same(model, fitted(client, edges.folder, max_iter=2))
+    assert clone(model).engine is engine
+    assert pickle.loads(pickle.dumps(engine)).client == client.scheduler.address
+    with pytest.raises(RuntimeError, match="collect"):
+        model.recommend([0])
+    relation = model.result_.relation
+    collect(model)
+    expected = read(edges.frame, value="value").relation
+    cells = (relation.incidence[0][0] for relation in (model.result_.relation, expected))
+    for found, wanted in zip(*cells, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    release(model)
+    with pytest.raises(RuntimeError, match="no longer on a cluster"):
+        relation.collect()
+
+
+def test_the_identity_tells_the_data_from_others(client, edges):
+    models = [fitted(client, edges.folder, max_iter=1, value=value) for value in ("value", None)]
+    first, other = (model.result_.relation.identity() for model in models)
+    assert json.loads(json.dumps(first)) == first
+    assert first == models[0].result_.relation.identity()
+    assert first != other
+
+
 @pytest.mark.parametrize(
     ("parameters", "X", "error", "message"),
     [
@@ -528,7 +600,7 @@ def test_the_contract_of_the_estimator(client, edges, tmp_path):
         ({}, np.eye(3), TypeError, "folder of Parquet"),
     ],
 )
-def test_what_is_local_is_refused(parameters, X, error, message):
+def test_options_for_one_machine_are_refused(parameters, X, error, message):
     with pytest.raises(error, match=message):
         DistributedIRM("tcp://127.0.0.1:1", **parameters).fit(X)
 
@@ -536,7 +608,7 @@ def test_what_is_local_is_refused(parameters, X, error, message):
 def test_a_bad_address_is_one_sentence():
     began = time.monotonic()
     with pytest.raises(ClusterError, match="No scheduler answers"):
-        connection.connect("tcp://127.0.0.1:1", timeout=1)
+        connect("tcp://127.0.0.1:1", timeout=1)
     with pytest.raises(ClusterError, match="No scheduler answers"):
         fit_on_cluster("folder", "nonsense://x")
     assert time.monotonic() - began < 30
@@ -547,13 +619,13 @@ def test_a_scheduler_without_workers_is_one_sentence():
         LocalCluster(n_workers=0, dashboard_address=":0") as empty,
         pytest.raises(ClusterError, match="has no workers"),
     ):
-        connection.connect(empty.scheduler_address, timeout=1)
+        connect(empty.scheduler_address, timeout=1)
 
 
 def test_other_versions_are_refused(client):
     with pytest.raises(ClusterError, match=r"coblock \S+ not 9\.9\. Install"):
-        connection.check_versions(client, connection.own_versions() | {"coblock": "9.9"})
-    connection.check_versions(client)
+        check_versions(client, own_versions() | {"coblock": "9.9"})
+    check_versions(client)
 
 
 def test_files_that_cannot_be_read_are_named(client, edges, tmp_path):
@@ -570,30 +642,31 @@ def test_files_that_cannot_be_read_are_named(client, edges, tmp_path):
         fitted(client, edges.folder, value="gone")
 
 
-def test_a_file_that_one_worker_lacks_is_named_with_the_worker(client, tmp_path):
-    reader = Reader("bipartite", Columns(), 0.0, Text())
+def test_a_file_missing_on_one_worker_is_named_with_the_worker(client, tmp_path):
+    reader = Reader("bipartite", Columns(), 0.0, TextLayout())
     lost = client.submit(read_file, str(tmp_path / "gone.csv"), reader)
     with pytest.raises(ClusterError, match=r"Worker tcp://\S+ cannot read \S+gone\.csv"):
-        connection.ask(client, [lost])
+        gather_results(client, [lost])
 
 
 def test_every_object_is_in_one_part_of_one_shard():
     for size, batch, shards in ((1500, 94, 4), (40_000, 2500, 3), (7, 7, 2), (1301, 130, 9)):
-        layout = Layout(size, batch, shards)
-        together = np.concatenate([layout.objects(s) for s in range(layout.used)])
+        layout = ShardLayout(size, batch, shards)
+        together = np.concatenate([layout.objects(s) for s in range(layout.shards)])
         assert sorted(together) == list(range(size))
-        for s in range(layout.used):
+        for s in range(layout.shards):
             assert (np.diff(layout.objects(s)) > 0).all()
 
 
-def test_compact_memberships_are_exact():
+def test_sparse_memberships_are_exact():
     rng = np.random.default_rng(0)
     for clusters in (3, 200, 40_000):
         q = np.zeros((20, clusters))
         q[np.arange(20), rng.integers(0, clusters, 20)] = 1.0
         q[4:9, :3] = rng.dirichlet(np.ones(3), 5)
         q[4:9, 3:] = 0.0
-        rows = compact.packed(q)
-        np.testing.assert_array_equal(compact.unpacked(rows), q)
-        np.testing.assert_array_equal(rows.sure, sure_clusters(q))
-        assert rows.nbytes < q.nbytes
+        sparse_q = SparseMemberships.from_dense(q)
+        np.testing.assert_array_equal(sparse_q.to_dense(), q)
+        np.testing.assert_array_equal(sparse_q.hard, hard_labels(q))
+        arrays = (sparse_q.hard, sparse_q.start, sparse_q.cluster, sparse_q.value)
+        assert sum(array.nbytes for array in arrays) < q.nbytes

@@ -1,4 +1,4 @@
-"""The contract of the estimator, test for test, with the data on a cluster."""
+"""The tests of the estimator's contract, run with the data on a cluster."""
 
 import logging
 import pickle
@@ -21,10 +21,12 @@ from coblock.distributed import DistributedIRM
 
 
 class OnCluster(DistributedIRM):
-    """Takes the arrays of the contract's tests, and fits them from a folder."""
+    """Writes the arrays of the contract's tests to a folder and fits them from there."""
 
     def fit(self, X, y=None, *, unseen=None):
-        rows, columns = (axis.ravel() for axis in np.indices(X.shape))  # names in this order
+        rows, columns = (
+            axis.ravel() for axis in np.indices(X.shape)
+        )  # so that names are numbered in this order
         values = pl.Series(X.ravel(), nan_to_null=True)
         with tempfile.TemporaryDirectory() as folder:
             frame = pl.DataFrame({"row": rows, "column": columns, "value": values})
@@ -39,7 +41,7 @@ def make(relation="bipartite", **parameters):
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    """Two workers in this process: what is tested is the face, not the processes."""
+    """Start two workers in this process: the tests concern the interface, not processes."""
     options = {"processes": False, "n_workers": 2, "threads_per_worker": 1}
     options |= {"dashboard_address": None, "silence_logs": logging.CRITICAL}
     with (
@@ -67,7 +69,7 @@ def cluster():
         contract.test_link_probabilities_equal_the_definition,
     ],
 )
-def test_what_every_fit_leaves(check, inference):
+def test_attributes_of_every_fit(check, inference):
     check("bipartite", inference)
 
 
@@ -83,7 +85,7 @@ def test_what_every_fit_leaves(check, inference):
         contract.test_score_is_the_mean_log_probability,
     ],
 )
-def test_how_a_method_goes_on_and_ends(check):
+def test_course_and_end_of_a_fit(check):
     check("acvb0")
 
 
@@ -96,7 +98,7 @@ def test_how_a_method_goes_on_and_ends(check):
         contract.test_new_rows_do_not_depend_on_each_other_or_change_the_model,
     ],
 )
-def test_what_a_good_fit_knows(check):
+def test_results_of_a_good_fit(check):
     check("bipartite")
 
 
@@ -116,12 +118,12 @@ def test_what_a_good_fit_knows(check):
         contract.test_a_score_of_no_cells_is_refused,
     ],
 )
-def test_what_needs_no_choice(check):
+def test_parts_without_parameters(check):
     check()
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_membership", "summary"])
-def test_nothing_is_told_before_the_fit(method):
+def test_methods_need_a_fitted_model(method):
     contract.test_nothing_is_told_before_the_fit(method)
 
 

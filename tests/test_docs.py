@@ -1,10 +1,11 @@
-"""Documentation that can be run is run; house rules that can be checked are checked."""
+"""Examples in docstrings run, cited equations and functions exist, and house rules hold."""
 
 import ast
 import doctest
 import importlib
 import pkgutil
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,13 @@ SOURCE = ROOT / "src" / "coblock"
 TESTS = ROOT / "tests"
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
 LABEL = re.compile(r"eq:\w+")
+SECTIONS = re.compile(r"(MODEL|RELATIONS) (\d+(?:(?:,| and| to) \d+)*)")
 MOST_LINES, LONGEST_BODY, LONGEST_KERNEL = 450, 60, 80
+MOST_HOMONYMS = 15  # names of functions and classes that several files define
+REPLACED = re.compile(  # words of the former vocabulary, for which there are conventional ones
+    r"(?<![a-z])(?:brought|strand|parting|errand|hear_of|nobody|everybody|loosen|manieth)",
+    flags=re.IGNORECASE,
+)
 
 
 def python_files(*folders: Path) -> list[Path]:
@@ -32,7 +39,7 @@ def short(path: Path) -> str:
 
 
 def table(heading: str) -> list[list[str]]:
-    """Cells of the rows of the table under a heading."""
+    """Return the cells of the rows of the table under a heading."""
     section = EQUATIONS.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     assert lines, f"no table under {heading!r}"
@@ -40,7 +47,7 @@ def table(heading: str) -> list[list[str]]:
 
 
 def cited_labels() -> dict[str, list[str]]:
-    """Label -> files that cite it. This file cites none."""
+    """Return the files that cite each label, by label. This file cites none."""
     found: dict[str, list[str]] = {}
     for path in python_files(SOURCE, TESTS):
         if path != Path(__file__):
@@ -53,20 +60,20 @@ def listed_labels() -> list[str]:
     return [LABEL.search(row[0])[0] for row in table("Where the equations are")]
 
 
-def test_every_label_in_the_code_is_in_the_list():
+def test_labels_in_the_code_are_listed():
     listed = listed_labels()
     missing = {label: files for label, files in cited_labels().items() if label not in listed}
     assert not missing, f"docs/equations.md lacks {missing}"
 
 
-def test_every_label_in_the_list_is_in_the_code():
+def test_listed_labels_are_in_the_code():
     superfluous = set(listed_labels()) - set(cited_labels())
     assert not superfluous, f"no code cites {superfluous}"
     assert len(listed_labels()) == len(set(listed_labels())) > 30
 
 
 def defined_names(path: Path) -> set[str]:
-    """Functions and classes of a file, methods as Class.method."""
+    """Return the functions and classes of a file, methods as Class.method."""
     names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -77,7 +84,7 @@ def defined_names(path: Path) -> set[str]:
 
 
 def exists(name: str, folder: Path) -> bool:
-    """Whether ``module.function`` or ``module.Class.method`` is defined below a folder."""
+    """Return whether ``module.function`` or ``module.Class.method`` is defined below a folder."""
     parts = name.split(".")
     for cut in range(1, len(parts)):
         path = folder.joinpath(*parts[:cut]).with_suffix(".py")
@@ -89,7 +96,7 @@ def exists(name: str, folder: Path) -> bool:
 @pytest.mark.parametrize(
     ("column", "folder"), [(2, SOURCE), (3, TESTS)], ids=["functions", "tests"]
 )
-def test_what_the_list_names_exists(column, folder):
+def test_listed_functions_and_tests_exist(column, folder):
     rows = table("Where the equations are")
     assert {len(row) for row in rows} == {4}
     named = {name for row in rows for name in re.findall(r"`([^`]+)`", row[column])}
@@ -98,26 +105,50 @@ def test_what_the_list_names_exists(column, folder):
     assert not gone, f"docs/equations.md names {gone}"
 
 
-def test_the_search_for_names_can_fail():
-    assert exists("kernels.blocks.shift", SOURCE)
-    assert exists("model.state.State.bound", SOURCE)
-    assert not exists("kernels.blocks.shifted", SOURCE)
+def test_search_for_names_can_fail():
+    assert exists("kernels.gather.shift", SOURCE)
+    assert exists("model.state.SoftState.bound", SOURCE)
+    assert not exists("kernels.gather.shifted", SOURCE)
     assert not exists("nowhere.shift", SOURCE)
 
 
-def test_every_section_that_docstrings_cite_is_explained():
-    cited = set()
-    for path in python_files(SOURCE):
-        for numbers in re.findall(
-            r"MODEL (\d+(?:(?:,| and) \d+)*)", path.read_text(encoding="utf-8")
-        ):
-            cited |= set(re.findall(r"\d+", numbers))
-    explained = {row[0] for row in table("Sections of the model notes")}
+def cited_sections(text: str) -> set[tuple[str, str]]:
+    """Return (document, number) of the sections of MODEL and RELATIONS that a text cites."""
+    return {
+        (document, number)
+        for document, numbers in SECTIONS.findall(text)
+        for number in re.findall(r"\d+", numbers)
+    }
+
+
+@pytest.mark.parametrize("document", ["MODEL", "RELATIONS"])
+def test_cited_sections_are_listed(document):
+    cited = {
+        number
+        for path in python_files(SOURCE)
+        for source, number in cited_sections(path.read_text(encoding="utf-8"))
+        if source == document
+    }
+    listed = {row[0] for row in table(f"Sections of {document}")}
     assert cited
-    assert cited <= explained
+    assert cited <= listed
 
 
-# Things that run
+@pytest.mark.parametrize("path", python_files(SOURCE / "kernels"), ids=short)
+def test_kernels_cite_their_equations(path):
+    text = path.read_text(encoding="utf-8")
+    assert LABEL.search(text) or cited_sections(text)
+
+
+def test_citations_are_recognised():
+    assert cited_sections("(MODEL 5, 8, 10; RELATIONS 6 and 7)") == {
+        *(("MODEL", number) for number in ("5", "8", "10")),
+        *(("RELATIONS", number) for number in ("6", "7")),
+    }
+    assert not cited_sections("This MODEL has 10 clusters; model 5 does not.")
+
+
+# Examples and imports
 
 
 MODULES = sorted(
@@ -131,7 +162,7 @@ def test_examples_in_docstrings(name):
     assert result.failed == 0
 
 
-def test_the_main_modules_have_examples():
+def test_main_modules_have_examples():
     finder = doctest.DocTestFinder()
     for name in ("datasets", "estimator", "analysis.evaluation", "generate", "model.relation"):
         module = importlib.import_module(f"coblock.{name}")
@@ -139,7 +170,7 @@ def test_the_main_modules_have_examples():
         assert examples >= 2, name
 
 
-def test_everything_public_can_be_imported():
+def test_public_names_can_be_imported():
     for name in coblock.__all__:
         assert getattr(coblock, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
@@ -154,7 +185,7 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
 
 
 def body_lines(function: ast.FunctionDef) -> int:
-    """Lines of a function without its signature and its docstring."""
+    """Return the lines of a function without its signature and its docstring."""
     body = function.body
     documented = ast.get_docstring(function) is not None
     return 0 if documented and len(body) == 1 else body[-1].end_lineno - body[documented].lineno + 1
@@ -182,20 +213,20 @@ def calls_of_print(tree: ast.Module) -> list[int]:
 
 
 def global_random_numbers(tree: ast.Module) -> list[str]:
-    """Uses of NumPy's global generator, or of the random module."""
-    fine = {"default_rng", "Generator", "SeedSequence"}
+    """Return uses of NumPy's global generator and of the random module."""
+    allowed = {"default_rng", "Generator", "SeedSequence"}
     found = [
         ast.unparse(node)
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and ast.unparse(node.value) in {"np.random", "numpy.random"}
-        and node.attr not in fine
+        and node.attr not in allowed
     ]
     return found + [name for name in imported(tree) if name.split(".")[0] == "random"]
 
 
 def imported(tree: ast.Module) -> list[str]:
-    """Names of imported modules; relative ones begin with a dot."""
+    """Return the names of imported modules; relative ones begin with a dot."""
     names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -206,7 +237,7 @@ def imported(tree: ast.Module) -> list[str]:
 
 
 def foreign_to_kernels(tree: ast.Module) -> list[str]:
-    """Imports of ours from outside of the kernels."""
+    """Return imports from coblock that are not from its kernels."""
     return [
         name
         for name in imported(tree)
@@ -217,6 +248,15 @@ def foreign_to_kernels(tree: ast.Module) -> list[str]:
 
 def uncompiled(tree: ast.Module) -> list[str]:
     return [function.name for function in functions(tree) if not is_compiled(function)]
+
+
+def homonyms(trees: list[ast.Module]) -> list[str]:
+    """Return the public names of functions and classes that several files define."""
+    files: Counter[str] = Counter()
+    for tree in trees:
+        defined = (n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef))
+        files.update({node.name for node in defined if not node.name.startswith("_")})
+    return sorted(name for name, count in files.items() if count > 1)
 
 
 def parse(path: Path) -> ast.Module:
@@ -234,14 +274,14 @@ def test_files_and_functions_are_short(path):
 
 
 @every_file
-def test_nothing_is_printed_and_no_global_random_numbers_are_used(path):
+def test_files_do_not_print_or_use_global_random_numbers(path):
     assert not calls_of_print(parse(path))
     assert not global_random_numbers(parse(path))
     assert path.stem != "utils"
 
 
 @pytest.mark.parametrize("path", python_files(SOURCE / "kernels"), ids=short)
-def test_kernels_are_compiled_and_import_nothing_of_ours(path):
+def test_kernels_are_compiled_and_import_kernels_only(path):
     tree = parse(path)
     assert not foreign_to_kernels(tree)
     exempt = {"__init__.py": {"kernel", "inlined"}, "bits.py": set(uncompiled(tree))}
@@ -252,6 +292,36 @@ def test_kernels_are_compiled_and_import_nothing_of_ours(path):
 def test_compile_options_are_set_in_one_place():
     users = [short(path) for path in python_files(SOURCE) if "numba" in imported(parse(path))]
     assert users == ["src/coblock/kernels/__init__.py"]
+
+
+def test_few_names_are_defined_in_several_files():
+    found = homonyms([parse(path) for path in python_files(SOURCE)])
+    assert len(found) <= MOST_HOMONYMS, found
+
+
+def test_homonyms_are_recognised():
+    first = ast.parse("def f(): pass\nclass A:\n    def g(self): pass\ndef _h(): pass\n")
+    second = ast.parse("def f(): pass\ndef g(): pass\ndef _h(): pass\n")
+    assert homonyms([first, second]) == ["f"]
+    assert homonyms([first]) == []
+
+
+def test_replaced_words_are_not_used():
+    found = {
+        short(path): sorted(set(REPLACED.findall(path.read_text(encoding="utf-8"))))
+        for path in python_files(SOURCE)
+    }
+    assert not {path: words for path, words in found.items() if words}
+
+
+def test_replaced_words_are_recognised():
+    assert REPLACED.findall("def hear_of_order(Brought, strands, x_parting)") == [
+        "hear_of",
+        "Brought",
+        "strand",
+        "parting",
+    ]
+    assert not REPLACED.findall("departing, splitting, tasks")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +336,11 @@ def test_compile_options_are_set_in_one_place():
         (global_random_numbers, "np.random.seed(0)\n", ["np.random.seed"]),
         (global_random_numbers, "from random import choice\n", ["random"]),
         (global_random_numbers, "np.random.default_rng(0)\n", []),
-        (foreign_to_kernels, "from coblock.model.state import State\n", ["coblock.model.state"]),
+        (
+            foreign_to_kernels,
+            "from coblock.model.state import SoftState\n",
+            ["coblock.model.state"],
+        ),
         (foreign_to_kernels, "from coblock import checks\n", ["coblock"]),
         (foreign_to_kernels, "from ..state import State\n", ["..state"]),
         (foreign_to_kernels, "import numpy\nfrom coblock.kernels import kernel\n", []),
@@ -274,5 +348,5 @@ def test_compile_options_are_set_in_one_place():
         (uncompiled, "@njit\ndef f(): pass\n", ["f"]),
     ],
 )
-def test_the_rules_notice_what_they_are_for(rule, code, found):
+def test_rules_recognise_violations(rule, code, found):
     assert rule(ast.parse(code)) == found

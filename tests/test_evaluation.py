@@ -1,4 +1,4 @@
-"""Holding out cells: the right ones, the right number, and a score that means something."""
+"""Test how cells are held out and scored."""
 
 import warnings
 from dataclasses import astuple, replace
@@ -14,7 +14,14 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
 from coblock import IRM, Relation
-from coblock.analysis.evaluation import LARGEST, Hidden, evaluate, hide, hold_out, score
+from coblock.analysis.evaluation import (
+    MAX_HELD_OUT,
+    evaluate,
+    hold_out,
+    sample_held_out,
+    score,
+    without_cells,
+)
 from coblock.generate import planted
 from strategies import cases
 
@@ -26,15 +33,15 @@ from strategies import cases
     share=st.floats(0.0, 1.0),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_what_is_held_out_and_what_is_left_make_the_whole(rows, columns, density, share, seed):
+def test_hold_out_splits_the_matrix(rows, columns, density, share, seed):
     X = (np.random.default_rng(seed).random((rows, columns)) < density).astype(float)
     held = hold_out(sparse.csr_array(X), share, random_state=seed)
-    hidden = np.zeros(X.shape, dtype=bool)
-    hidden[held.rows, held.columns] = True
-    assert hidden.sum() == held.rows.size == round(share * X.size)  # no cell twice
-    assert_array_equal(held.unseen.toarray() != 0, hidden)
+    taken = np.zeros(X.shape, dtype=bool)
+    taken[held.rows, held.columns] = True
+    assert taken.sum() == held.rows.size == round(share * X.size)  # no cell twice
+    assert_array_equal(held.unseen.toarray() != 0, taken)
     assert held.unseen.nnz == held.rows.size
-    assert_array_equal(held.X.toarray(), np.where(hidden, 0.0, X))
+    assert_array_equal(held.X.toarray(), np.where(taken, 0.0, X))
     assert held.X.nnz == np.count_nonzero(held.X.toarray())
     assert_array_equal(held.values, X[held.rows, held.columns] > 0)
     assert held.values.dtype == bool
@@ -43,7 +50,7 @@ def test_what_is_held_out_and_what_is_left_make_the_whole(rows, columns, density
 
 
 @pytest.mark.parametrize("name", ["csr", "csc", "coo", "lil"])
-def test_every_format_and_the_dense_array_give_the_same(name):
+def test_all_formats_give_the_same_cells(name):
     X = planted((12, 9), (2, 2), 0).X
     first, second = hold_out(X.asformat(name), 0.3, 1), hold_out(X.toarray(), 0.3, 1)
     assert_array_equal(first.X.toarray(), second.X.toarray())
@@ -58,7 +65,7 @@ def test_the_input_is_not_modified():
     assert_array_equal(X.toarray(), before)
 
 
-def test_the_same_seed_holds_out_the_same_cells():
+def test_the_seed_determines_the_cells():
     X = sparse.eye_array(20, format="csr")
     one, same, other = (hold_out(X, 0.1, seed) for seed in (3, 3, 4))
     assert_array_equal(one.rows, same.rows)
@@ -66,7 +73,7 @@ def test_the_same_seed_holds_out_the_same_cells():
     assert not (np.array_equal(one.rows, other.rows) and np.array_equal(one.columns, other.columns))
 
 
-def test_every_cell_is_held_out_as_often(seed):
+def test_every_cell_is_equally_likely_to_be_held_out(seed):
     X, draws = sparse.csr_array((6, 5)), 3000
     counts = np.zeros((6, 5))
     for number in range(draws):
@@ -80,22 +87,27 @@ def test_every_cell_is_held_out_as_often(seed):
     ("share", "error"),
     [(1.5, ValueError), (-0.1, ValueError), (np.nan, ValueError), ("some", TypeError)],
 )
-def test_shares_that_are_none_are_refused(share, error):
+def test_invalid_shares_are_refused(share, error):
     with pytest.raises(error, match="share"):
         hold_out(sparse.eye_array(4, format="csr"), share)
 
 
-def test_cells_that_are_unseen_already_are_not_scored():
-    """A vote that nobody knows cannot be held out as a nay; to refuse it would do as well."""
-    X, refusal = np.array([[np.nan, 1.0, 0.0], [0.0, np.nan, 1.0]]), ""
-    try:
-        held = hold_out(X, 1.0, random_state=0)
-    except ValueError as error:
-        refusal = str(error)
-    assert "NaN" in refusal if refusal else not np.isnan(X[held.rows, held.columns]).any()
+def test_unseen_cells_cannot_be_held_out():
+    """An unseen cell has no true value; to score it as a zero would be wrong."""
+    X = np.array([[np.nan, 1.0, 0.0], [0.0, np.nan, 1.0]])
+    with pytest.raises(ValueError, match="2 cells are NaN"):
+        hold_out(X, 1.0, random_state=0)
 
 
-def test_a_fit_predicts_held_out_cells_better_than_the_density():
+def test_hold_out_keeps_the_values_of_the_matrix():
+    X = 3.0 * planted((12, 9), (2, 2), 0).X
+    held = hold_out(X, 0.3, random_state=0)
+    expected = X.toarray()
+    expected[held.rows, held.columns] = 0.0
+    assert_array_equal(held.X.toarray(), expected)
+
+
+def test_a_fit_predicts_held_out_cells_better_than_the_density_does():
     drawn = planted((60, 50), (3, 3), 2)
     held = hold_out(drawn.X, 0.1, random_state=0)
     with warnings.catch_warnings():
@@ -110,17 +122,17 @@ def test_a_fit_predicts_held_out_cells_better_than_the_density():
     assert by_density + 0.1 < score < oracle + 0.02
 
 
-# Whole relations
+# Relations
 
 
 def cells_of(relation):
-    """Dense values, NaN where unseen; undirected pairs above the diagonal only."""
+    """Return dense values, NaN for unseen cells; undirected pairs above the diagonal only."""
     values = np.zeros(relation.shape)
-    place = relation.places[0][0]
+    place = relation.incidence[0][0]
     rows = np.arange(relation.shape[0])
     values[np.repeat(rows, np.diff(place.link_start)), place.link] = 1.0
     values[np.repeat(rows, np.diff(place.unseen_start)), place.unseen] = np.nan
-    if relation.one_domain:
+    if relation.repeated:
         np.fill_diagonal(values, np.nan)
     if relation.kind == "undirected":
         values[np.tril_indices(len(values))] = np.nan
@@ -128,65 +140,67 @@ def cells_of(relation):
 
 
 @settings(max_examples=150)
-@given(case=cases(most_objects=8), share=st.floats(0.05, 0.95), most=st.sampled_from([4, 10**6]))
-def test_hidden_cells_and_the_rest_make_the_whole(case, share, most):
+@given(case=cases(most_objects=8), share=st.floats(0.05, 0.95), largest=st.sampled_from([4, 10**6]))
+def test_held_out_cells_and_the_rest_make_the_relation(case, share, largest):
     whole = cells_of(case.relation)
     observed = np.isfinite(whole)
     wanted = round(share * observed.sum())
     if wanted in {0, observed.sum()}:
         with pytest.raises(ValueError, match="Choose another share"):
-            hide(case.relation, share, np.random.default_rng(0), largest=most)
+            sample_held_out(case.relation, share, np.random.default_rng(0), largest=largest)
         return
-    hidden = hide(case.relation, share, np.random.default_rng(0), largest=most)
-    assert hidden.sampled == (wanted > most)
-    assert hidden.rows.size <= most
-    assert hidden.sampled or hidden.rows.size == wanted
+    held = sample_held_out(case.relation, share, np.random.default_rng(0), largest=largest)
+    left = without_cells(case.relation, held)
+    assert held.sampled == (wanted > largest)
+    assert held.rows.size <= largest
+    assert held.sampled or held.rows.size == wanted
     taken = np.zeros(whole.shape, dtype=bool)
-    taken[hidden.rows, hidden.columns] = True
-    assert taken.sum() == hidden.rows.size  # no cell twice
+    taken[held.rows, held.columns] = True
+    assert taken.sum() == held.rows.size  # no cell twice
     assert observed[taken].all()
-    assert_array_equal(hidden.values, whole[hidden.rows, hidden.columns] == 1.0)
-    assert_array_equal(cells_of(hidden.relation), np.where(taken, np.nan, whole))
-    assert_array_equal(hidden.relation.self_seen, case.relation.self_seen)
-    if not hidden.sampled:
-        assert_array_equal(hidden.weights, 1.0)
-        assert hidden.odds == 1.0
+    assert_array_equal(held.values, whole[held.rows, held.columns] == 1.0)
+    assert_array_equal(cells_of(left), np.where(taken, np.nan, whole))
+    assert_array_equal(left.own_seen, case.relation.own_seen)
+    if not held.sampled:
+        assert held.weights is None
+        assert held.odds == 1.0
 
 
 def test_four_billion_cells_are_sampled_in_seconds():
-    """Holding out once took minutes here; the limit leaves room for slow machines."""
+    """The limit leaves room for slow machines; an earlier implementation took minutes."""
     rows, columns, rng = 200_000, 20_000, np.random.default_rng(0)
     cells = np.sort(rng.integers(rows * columns, size=200_000))
     X = sparse.csr_array((np.ones(cells.size), np.divmod(cells, columns)), shape=(rows, columns))
     relation = Relation.build(X)
     began = process_time()
-    hidden = hide(relation, 0.1, rng)
+    held = sample_held_out(relation, 0.1, rng)
+    left = without_cells(relation, held)
     assert process_time() - began < 20.0
-    assert hidden.sampled
-    assert hidden.rows.size == hidden.relation.n_unseen == LARGEST
-    assert hidden.values.sum() == relation.n_links // 10
-    assert hidden.relation.n_links == relation.n_links - relation.n_links // 10
-    assert_allclose(hidden.weights.sum(), 0.1 * rows * columns)
+    assert held.sampled
+    assert held.rows.size == left.n_unseen == MAX_HELD_OUT
+    assert held.values.sum() == relation.n_links // 10
+    assert left.n_links == relation.n_links - relation.n_links // 10
+    assert_allclose(held.weights.sum(), 0.1 * rows * columns)
 
 
-def test_weights_stand_for_the_whole_share():
+def test_weights_sum_to_the_whole_share():
     X = planted((40, 30), (2, 2), 0).X
     links = X.nnz
-    hidden = hide(Relation.build(X), 0.2, np.random.default_rng(0), largest=150)
-    assert hidden.rows.size == 150
-    assert_allclose(hidden.weights[hidden.values].sum(), 0.2 * links)
-    assert_allclose(hidden.weights[~hidden.values].sum(), 0.2 * (1200 - links))
+    held = sample_held_out(Relation.build(X), 0.2, np.random.default_rng(0), largest=150)
+    assert held.rows.size == 150
+    assert_allclose(held.weights[held.values].sum(), 0.2 * links)
+    assert_allclose(held.weights[~held.values].sum(), 0.2 * (1200 - links))
 
 
-def test_hidden_cells_are_drawn_evenly(seed):
+def test_samples_are_drawn_uniformly(seed):
     X = np.array([[1.0, 0.0, np.nan, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
     relation, draws = Relation.build(X), 1000
     rng = np.random.default_rng(seed)
     for largest, of_zeros, of_links in ((99, 4 / 11, 4 / 11), (3, 2 / 7, 1 / 4)):
         counts = np.zeros(X.shape)
         for _ in range(draws):
-            hidden = hide(relation, 0.4, rng, largest=largest)
-            counts[hidden.rows, hidden.columns] += 1.0
+            held = sample_held_out(relation, 0.4, rng, largest=largest)
+            counts[held.rows, held.columns] += 1.0
         expected = np.where(X == 1.0, of_links, of_zeros) * np.isfinite(X)
         deviation = np.sqrt(draws * expected * (1.0 - expected))
         assert (np.abs(counts - draws * expected) <= 4.5 * deviation).all()
@@ -194,17 +208,18 @@ def test_hidden_cells_are_drawn_evenly(seed):
 
 def test_scores_of_weighted_cells_are_those_of_repeated_ones():
     X = planted((30, 20), (2, 2), 0).X
-    hidden = hide(Relation.build(X), 0.5, np.random.default_rng(0))
-    model = quick().set_params(max_iter=300).fit(hidden.relation)
-    copies = np.where(hidden.values, 1, 3)
-    weighted = score(model, replace(hidden, weights=copies.astype(float)))
-    many = (np.repeat(array, copies) for array in (hidden.rows, hidden.columns, hidden.values))
+    relation = Relation.build(X)
+    held = sample_held_out(relation, 0.5, np.random.default_rng(0))
+    model = quick().set_params(max_iter=300).fit(without_cells(relation, held))
+    copies = np.where(held.values, 1, 3)
+    weighted = score(model, replace(held, weights=copies.astype(float)))
+    many = (np.repeat(array, copies) for array in (held.rows, held.columns, held.values))
     rows, columns, values = many
-    repeated = Hidden(hidden.relation, rows, columns, values, np.ones(rows.size))
+    repeated = replace(held, rows=rows, columns=columns, values=values)
     assert_allclose(astuple(weighted), astuple(score(model, repeated)))
-    assert abs(weighted.log_likelihood - score(model, hidden).log_likelihood) > 1e-3
-    plain = model.score_links(hidden.rows, hidden.columns, hidden.values)
-    assert_allclose(score(model, hidden).log_likelihood, plain)
+    assert abs(weighted.log_likelihood - score(model, held).log_likelihood) > 1e-3
+    plain = model.score_links(held.rows, held.columns, held.values)
+    assert_allclose(score(model, held).log_likelihood, plain)
 
 
 def quick(**parameters) -> IRM:
@@ -213,7 +228,7 @@ def quick(**parameters) -> IRM:
 
 @pytest.fixture(scope="module")
 def both_protocols(seed):
-    """The same relation by the full protocol, by the sampled one, and by that without weights."""
+    """Return scores by the full protocol, by the sampled one, and by that without weights."""
     labels = np.arange(120) % 3, np.arange(100) % 3
     theta = (0.02 + 0.28 * np.eye(3))[np.ix_(*labels)]
     relation = Relation.build((np.random.default_rng(seed).random(theta.shape) < theta) * 1.0)
@@ -222,19 +237,20 @@ def both_protocols(seed):
         warnings.simplefilter("ignore", ConvergenceWarning)
         for run in range(24):
             rng = np.random.default_rng([seed, run])
-            hidden = hide(relation, 0.1, rng)
-            found["full"].append(astuple(score(clone(model).fit(hidden.relation), hidden)))
-            hidden = hide(relation, 0.1, rng, largest=300)
-            assert hidden.sampled
-            fitted = clone(model).fit(hidden.relation)
-            found["sampled"].append(astuple(score(fitted, hidden)))
-            equal = replace(hidden, weights=np.ones(hidden.rows.size), odds=1.0)
+            held = sample_held_out(relation, 0.1, rng)
+            fitted = clone(model).fit(without_cells(relation, held))
+            found["full"].append(astuple(score(fitted, held)))
+            held = sample_held_out(relation, 0.1, rng, largest=300)
+            assert held.sampled
+            fitted = clone(model).fit(without_cells(relation, held))
+            found["sampled"].append(astuple(score(fitted, held)))
+            equal = replace(held, weights=None, odds=1.0)
             found["unweighted"].append(astuple(score(fitted, equal)))
     return {name: np.array(scores) for name, scores in found.items()}
 
 
 def distance(one, other):
-    """Difference of the means in standard errors, for each score."""
+    """Return the difference of the means in standard errors, for each score."""
     error = np.sqrt(one.var(axis=0, ddof=1) / len(one) + other.var(axis=0, ddof=1) / len(other))
     return np.abs(one.mean(axis=0) - other.mean(axis=0)) / error
 
@@ -243,7 +259,7 @@ def test_a_sample_of_zeros_estimates_the_scores_of_the_full_protocol(both_protoc
     assert (distance(both_protocols["full"], both_protocols["sampled"]) < 4.0).all()
 
 
-def test_without_weights_it_does_not(both_protocols):
+def test_without_weights_the_sample_is_biased(both_protocols):
     log_likelihood, _, average_precision = distance(
         both_protocols["full"], both_protocols["unweighted"]
     )
@@ -251,18 +267,19 @@ def test_without_weights_it_does_not(both_protocols):
     assert average_precision > 6.0
 
 
-def test_odds_are_corrected_for_the_links_that_the_fit_did_not_see():
+def test_odds_are_corrected_for_held_out_links():
     rng = np.random.default_rng(0)
     relation = Relation.build((rng.random((150, 120)) < 0.3).astype(float))
-    hidden = hide(relation, 0.5, rng, largest=4000)
-    model = quick(init="random", refine=False).set_params(max_clusters=1).fit(hidden.relation)
+    held = sample_held_out(relation, 0.5, rng, largest=4000)
+    model = quick(init="random", refine=False).set_params(max_clusters=1)
+    model.fit(without_cells(relation, held))
     seen = model.block_probability_[0, 0]
-    corrected = seen / (seen + (1.0 - seen) * hidden.odds)
+    corrected = seen / (seen + (1.0 - seen) * held.odds)
     assert_allclose(corrected, relation.density, rtol=0.01)
     assert seen < 0.9 * relation.density  # without the correction
 
 
-def test_an_evaluation_is_reproducible_and_leaves_the_model_alone():
+def test_evaluate_is_reproducible_and_does_not_change_the_model():
     X, model = planted((30, 20), (2, 2), 0).X, quick()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -283,7 +300,7 @@ def test_an_evaluation_is_reproducible_and_leaves_the_model_alone():
 
 
 @pytest.mark.parametrize("kind", ["directed", "undirected"])
-def test_one_domain_is_evaluated(kind):
+def test_evaluate_accepts_one_domain(kind):
     X = np.kron(np.eye(2), np.ones((12, 12))) - np.eye(24)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -293,7 +310,7 @@ def test_one_domain_is_evaluated(kind):
     assert found.mean.log_likelihood > -0.2
 
 
-def test_scores_that_do_not_exist_are_nan():
+def test_undefined_scores_are_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UndefinedMetricWarning)
         found = evaluate(sparse.csr_array((12, 10)), quick(), runs=2)
@@ -304,6 +321,6 @@ def test_scores_that_do_not_exist_are_nan():
 @pytest.mark.parametrize(
     "wrong", [{"share": 0.0}, {"share": 1.0}, {"share": 2.0}, {"runs": 0}, {"largest": 1}]
 )
-def test_protocols_that_are_none_are_refused(wrong):
+def test_invalid_protocols_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         evaluate(np.eye(6), quick(), **wrong)

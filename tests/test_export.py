@@ -1,4 +1,4 @@
-"""Tables, frames and annotations say what the model says, whatever the names are."""
+"""Tables, frames and annotations agree with the model for names of all kinds."""
 
 import csv
 import sys
@@ -37,7 +37,7 @@ ROWS = [
     "plain",
 ]
 COLUMNS = [f"item {j}" for j in range(10)]
-RISKY = 6  # so many of the rows, the first ones
+RISKY = 6  # the first rows, which look like formulas
 
 
 def fit(X, kind="bipartite", **settings) -> IRM:
@@ -64,7 +64,7 @@ def read(path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_tables_of_the_contract(model, tmp_path):
+def test_tables_agree_with_the_model(model, tmp_path):
     paths = write_tables(model.result_, tmp_path / "new" / "folder")
     assert [path.name for path in paths] == ["rows.csv", "columns.csv", "blocks.csv", "trace.csv"]
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(
@@ -90,19 +90,19 @@ def test_the_tables_of_the_contract(model, tmp_path):
     assert list(trace[0]) == list(model.trace_[0])
 
 
-def test_names_cannot_carry_formulas_unless_asked(model, tmp_path):
+def test_names_are_not_formulas_unless_allowed(model, tmp_path):
     rows = read(write_tables(model.result_, tmp_path)[0])
     expected = [f"'{name}" for name in ROWS[:RISKY]] + ROWS[RISKY:]
     assert [row["name"] for row in rows] == expected
     rows = read(write_tables(model.result_, tmp_path, formulas=True)[0])
     assert [row["name"] for row in rows] == ROWS
-    again = pl.read_csv(tmp_path / "rows.csv")  # another reader understands them as well
+    again = pl.read_csv(tmp_path / "rows.csv")  # another reader agrees
     assert again["name"].fill_null("").to_list() == ROWS
 
 
 @settings(max_examples=50)
 @given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, max_size=2))
-def test_any_name_comes_back_from_the_table(names, tmp_path_factory):
+def test_names_survive_a_round_trip_through_a_table(names, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     result = replace(SMALL.result_, relation=Relation.build(np.eye(2), row_names=names))
     rows = read(write_tables(result, folder, formulas=True)[0])
@@ -111,23 +111,23 @@ def test_any_name_comes_back_from_the_table(names, tmp_path_factory):
     assert not any(row["name"].startswith(tuple("=+-@\t\r\n")) for row in rows)
 
 
-def test_names_that_utf_8_cannot_write_are_spelt_out(tmp_path):
+def test_names_that_utf_8_cannot_encode_are_escaped(tmp_path):
     model = fit(Relation.build(np.eye(2), row_names=["ok", "half \ud83d"]), max_iter=3)
     assert read(write_tables(model.result_, tmp_path)[0])[1]["name"] == "half \\ud83d"
 
 
-def test_without_names_positions_stand_there(tmp_path):
+def test_objects_without_names_have_positions(tmp_path):
     frame = SMALL.to_frame()
     assert frame["name"].to_list() == [0, 1]
     assert read(write_tables(SMALL.result_, tmp_path)[0])[1]["name"] == "1"
 
 
-def test_one_domain_has_the_same_table_twice(graph_model, tmp_path):
+def test_rows_and_columns_of_one_domain_are_the_same_table(graph_model, tmp_path):
     rows, columns, *_ = write_tables(graph_model.result_, tmp_path)
     assert rows.read_bytes() == columns.read_bytes()
 
 
-def test_names_of_columns_serve_one_domain():
+def test_names_of_columns_are_used_for_one_domain():
     frame = pl.DataFrame(np.eye(3)[::-1], schema=["a", "b", "c"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -144,7 +144,7 @@ def test_a_folder_that_cannot_be_made(model, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["rows", "columns", "blocks"])
-def test_frames_of_both_libraries_say_the_same(model, what):
+def test_frames_of_both_libraries_agree(model, what):
     one, other = model.to_frame(what), model.to_frame(what, library="pandas")
     assert isinstance(one, pl.DataFrame)
     assert isinstance(other, pd.DataFrame)
@@ -153,7 +153,7 @@ def test_frames_of_both_libraries_say_the_same(model, what):
         assert_array_equal(one[name].to_numpy(), other[name].to_numpy())
 
 
-def test_frames_that_do_not_exist(model, monkeypatch):
+def test_unknown_frames_are_refused(model, monkeypatch):
     with pytest.raises(ValueError, match="what must be one of"):
         model.to_frame("cells")
     with pytest.raises(ValueError, match="library must be one of"):
@@ -169,7 +169,7 @@ def test_frames_that_do_not_exist(model, monkeypatch):
 def test_nodes_get_their_cluster_by_name():
     nodes = [f"n{i}" for i in range(12)]
     graph = nx.Graph()
-    graph.add_nodes_from(reversed(nodes))  # another order than that of the model
+    graph.add_nodes_from(reversed(nodes))  # not the order of the model
     matrix = np.kron(np.eye(2), 1.0 - np.eye(6))
     relation = Relation.build(matrix, kind="undirected", row_names=nodes)
     model = fit(relation, "undirected")
@@ -177,7 +177,7 @@ def test_nodes_get_their_cluster_by_name():
     for i, node in enumerate(nodes):
         data = graph.nodes[node]
         assert data["block"] == model.labels_[i]
-        assert type(data["block"]) is int  # GraphML and JSON know no numpy
+        assert type(data["block"]) is int  # GraphML and JSON cannot hold numpy integers
         assert data["block_probability"] == model.row_membership_[i, model.labels_[i]]
         assert "block_side" not in data
     assert {graph.nodes[n]["block"] for n in nodes[:6]} != {
@@ -185,7 +185,7 @@ def test_nodes_get_their_cluster_by_name():
     }
 
 
-def test_nodes_without_names_are_taken_in_order(graph_model):
+def test_nodes_without_names_are_labelled_in_order(graph_model):
     graph = nx.disjoint_union(nx.complete_graph(6), nx.complete_graph(6))
     label_graph(graph, graph_model)
     assert [graph.nodes[n]["cluster"] for n in graph] == graph_model.labels_.tolist()
@@ -194,7 +194,7 @@ def test_nodes_without_names_are_taken_in_order(graph_model):
         label_graph(graph, graph_model)
 
 
-def test_both_sides_of_a_bipartite_graph(model):
+def test_rows_and_columns_of_a_bipartite_graph(model):
     graph = nx.Graph()
     graph.add_nodes_from(COLUMNS)
     graph.add_nodes_from(ROWS)
@@ -205,7 +205,7 @@ def test_both_sides_of_a_bipartite_graph(model):
     list(nx.generate_graphml(graph))
 
 
-def test_graphs_that_do_not_fit(model):
+def test_other_graphs_are_refused(model):
     graph = nx.Graph()
     graph.add_nodes_from([*COLUMNS, *ROWS[1:]])
     with pytest.raises(ValueError, match=r"1 of 12 objects .* '=1\+1'"):
@@ -219,7 +219,7 @@ def test_graphs_that_do_not_fit(model):
     half = fit(Relation.build(np.eye(2), row_names=["a", "b"]), max_iter=3)
     with pytest.raises(ValueError, match="no names"):
         label_graph(nx.path_graph(["a", "b", "c"]), half)
-    assert not any(graph.nodes[node] for node in graph)  # nothing half done
+    assert not any(graph.nodes[node] for node in graph)  # nothing was changed
 
 
 # AnnData
@@ -241,7 +241,7 @@ def test_observations_and_variables_get_their_clusters(model):
     assert_array_equal(adata.var["block_probability"], best)
 
 
-def test_a_graph_of_observations_leaves_the_variables_alone(graph_model):
+def test_one_domain_relation_does_not_change_the_variables(graph_model):
     adata = annotated([f"cell {i}" for i in range(12)], ["gene"])
     label_anndata(adata, graph_model)
     assert_array_equal(adata.obs["coblock"].astype(int), graph_model.labels_)
@@ -254,4 +254,4 @@ def test_other_objects_are_refused(model):
     adata = annotated(ROWS, COLUMNS[::-1])
     with pytest.raises(ValueError, match="10 of 10 variables have other names"):
         label_anndata(adata, model)
-    assert list(adata.obs.columns) == []  # nothing half done
+    assert list(adata.obs.columns) == []  # nothing was changed

@@ -1,4 +1,4 @@
-"""Drawn relations: they are draws of the model, with the truth they claim."""
+"""Drawn relations: they follow the distribution of the model, and report the truth."""
 
 from collections import Counter
 
@@ -20,11 +20,11 @@ from coblock.generate import (
     synth2,
 )
 
-UNLIKELY = 1e-4  # a right sampler fails once in ten thousand seeds, and the seed is fixed
+UNLIKELY = 1e-4  # p-value: a correct sampler fails for one of ten thousand seeds
 
 
 def p_value(drawn: list[tuple[int, ...]], probability: dict[tuple[int, ...], float]) -> float:
-    """Of the chi-square test that draws come from these probabilities."""
+    """Return the p-value of the chi-square test that draws have these probabilities."""
     counts = Counter(drawn)
     assert set(counts) <= set(probability)
     expected = np.array(list(probability.values())) * len(drawn)
@@ -32,7 +32,7 @@ def p_value(drawn: list[tuple[int, ...]], probability: dict[tuple[int, ...], flo
 
 
 @pytest.mark.parametrize("alpha", [0.4, 1.0, 3.0])
-def test_crp_draws_partitions_as_often_as_it_should(alpha, seed):
+def test_crp_draws_partitions_with_their_probabilities(alpha, seed):
     rng = np.random.default_rng(seed)
     drawn = [tuple(draw_crp(4, alpha, rng)) for _ in range(4000)]
     probability = {
@@ -42,8 +42,8 @@ def test_crp_draws_partitions_as_often_as_it_should(alpha, seed):
     assert p_value(drawn, probability) > UNLIKELY
 
 
-def test_the_comparison_of_draws_can_fail(seed):
-    """Another concentration is noticed."""
+def test_the_chi_square_test_notices_another_concentration(seed):
+    """Negative control."""
     rng = np.random.default_rng(seed)
     drawn = [tuple(draw_crp(4, 1.3, rng)) for _ in range(4000)]
     probability = {
@@ -53,7 +53,7 @@ def test_the_comparison_of_draws_can_fail(seed):
 
 
 @pytest.mark.parametrize("alpha", [0.4, 2.0])
-def test_sticks_draw_labels_as_often_as_they_should(alpha, seed):
+def test_sticks_draw_labels_with_their_probabilities(alpha, seed):
     rng = np.random.default_rng(seed)
     drawn = [tuple(draw_sticks(3, alpha, 3, rng)) for _ in range(4000)]
     probability = {}
@@ -69,7 +69,7 @@ def test_one_stick_is_one_cluster():
 
 
 @pytest.mark.parametrize(("size", "clusters"), [(10, 1), (10, 10), (101, 4), (7, 3)])
-def test_planted_clusters_are_all_there_and_none_is_tiny(size, clusters):
+def test_planted_clusters_are_complete_and_none_is_tiny(size, clusters):
     for number in range(20):
         labels = draw_clusters(size, clusters, np.random.default_rng(number))
         sizes = np.bincount(labels)
@@ -91,7 +91,7 @@ def test_links_follow_their_block_probabilities():
 
 
 def test_block_probabilities_follow_their_prior(seed):
-    """Mean and variance of a Beta distribution, from many blocks."""
+    """Mean and variance of many blocks are those of the Beta distribution."""
     rng = np.random.default_rng(seed)
     labels = np.arange(60, dtype=np.int32)
     theta = draw_relation(labels, labels, rng, link_prior=(2.0, 6.0)).probability
@@ -102,7 +102,7 @@ def test_block_probabilities_follow_their_prior(seed):
 @pytest.mark.parametrize(
     ("draw", "shape", "clusters"), [(synth1, (100, 200), (4, 5)), (synth2, (1000, 1500), (7, 6))]
 )
-def test_the_papers_relations_have_their_sizes(draw, shape, clusters):
+def test_relations_of_the_paper_have_their_sizes(draw, shape, clusters):
     drawn = draw(random_state=1)
     assert (drawn.X.shape, drawn.probability.shape) == (shape, clusters)
     found = np.unique(drawn.row_labels).size, np.unique(drawn.column_labels).size
@@ -127,7 +127,7 @@ def test_the_same_seed_draws_the_same_relation(process):
 
 @pytest.mark.parametrize("process", ["crp", "sticks"])
 @pytest.mark.parametrize("alpha", [0.1, 1.0, 20.0])
-def test_labels_run_without_gaps(process, alpha):
+def test_labels_have_no_gaps(process, alpha):
     drawn = generate(50, 35, alpha=alpha, process=process, random_state=2)
     for label, K in zip(
         (drawn.row_labels, drawn.column_labels), drawn.probability.shape, strict=True
@@ -148,7 +148,7 @@ def test_one_cell():
     assert generate(1, 1, random_state=0).X.shape == (1, 1)
 
 
-def test_the_oracle_scores_cells_under_the_truth():
+def test_log_likelihood_of_the_truth():
     drawn = planted((30, 20), (3, 2), 0)
     rows, columns = np.indices((30, 20)).reshape(2, -1)
     values = drawn.X.toarray().ravel()
@@ -173,12 +173,12 @@ def test_the_oracle_scores_cells_under_the_truth():
         ({"link_prior": (0.0, 1.0)}, ValueError, "link_prior"),
     ],
 )
-def test_bad_settings_are_refused_in_words(settings, error, words):
+def test_wrong_settings_are_refused(settings, error, words):
     with pytest.raises(error, match=words):
         generate(**({"rows": 5, "columns": 4} | settings))
 
 
 def test_more_clusters_than_objects_are_refused():
-    """Exactly these numbers of clusters were promised."""
+    """The numbers of clusters are exact."""
     with pytest.raises(ValueError, match="5"):
         planted((3, 8), (5, 2), 0)

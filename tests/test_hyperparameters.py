@@ -1,25 +1,35 @@
-"""Learning alpha, a and b: ascent, agreement of the two rules, hard cases."""
+"""Concentrations and the prior of the blocks: ascent, agreement of both rules, extreme counts."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import approx_fprime
 
 import reference
 from coblock.inference.gibbs import RATE, SHAPE, sample_concentration, slice_sample
-from coblock.kernels.hyperparameters import block_derivatives, block_log_likelihood
-from coblock.model.hyperparameters import (
-    Priors,
-    block_fixed_point,
-    block_newton,
-    concentration_fixed_point,
-    concentration_newton,
+from coblock.kernels.bernoulli import LARGEST, SMALLEST, block_derivatives, block_log_likelihood
+from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.likelihoods.bernoulli import LEAST_MEAN, Bernoulli
+from coblock.model.priors import (
     crp_concentration,
+    crp_log_probability,
+    expected_log_sticks,
+    newton_on_log_scale,
+    stick_concentration,
+    stick_log_marginal,
 )
 
+LEARNING_RULES = ("newton", "fixed-point")
 counts = st.lists(st.floats(0, 1e4), min_size=1, max_size=8)
+
+
+def learn_shared(n, N, a: float, b: float, rule: str) -> tuple[float, float]:
+    """Return a and b after one update of the prior that all blocks share."""
+    prior = Bernoulli().learn_prior((n, N), np.array([a, b]).reshape(2, 1, 1), rule)
+    assert prior.shape == (2, 1, 1)
+    return prior[0].item(), prior[1].item()
 
 
 @given(counts, counts, st.floats(0.01, 20), st.floats(0.01, 20))
@@ -27,34 +37,66 @@ def test_one_step_of_either_rule_never_lowers_the_likelihood(n, N, a, b):
     size = min(len(n), len(N))
     n, N = np.array(n[:size]), np.array(N[:size])
     before = reference.block_objective(n, N, a, b)
-    for step in (block_newton, block_fixed_point):
-        after = reference.block_objective(n, N, *step(n, N, a, b))
+    for rule in LEARNING_RULES:
+        after = reference.block_objective(n, N, *learn_shared(n, N, a, b, rule))
         assert after >= before - 1e-7 * (1.0 + abs(before))
 
 
-def test_fixed_point_equals_the_definition():
+@given(counts, counts, st.floats(0.01, 20), st.floats(0.01, 20))
+def test_learning_per_block_never_lowers_the_likelihood_of_any_block(n, N, a, b):
+    size = min(len(n), len(N))
+    n, N = np.array(n[:size]), np.array(N[:size])
+    prior = np.array([np.full(size, a), np.full(size, b)])
+    for rule in LEARNING_RULES:
+        learnt = Bernoulli().learn_prior((n, N), prior, rule)
+        for t in range(size):
+            before = reference.block_objective(n[t], N[t], a, b)
+            after = reference.block_objective(n[t], N[t], *learnt[:, t])
+            assert after >= before - 1e-7 * (1.0 + abs(before))
+    assert (prior == [[a], [b]]).all(), "the given prior does not change"
+
+
+@given(st.lists(st.floats(0, 1e4), min_size=1, max_size=6), st.floats(0.01, 20))
+def test_stick_concentration_never_lowers_the_marginal(m, alpha):
+    m = np.array(m)
+    before = reference.concentration_objective(m, alpha)
+    assert stick_log_marginal(m, alpha) == pytest.approx(before, rel=1e-9, abs=1e-9)
+    for rule in LEARNING_RULES:
+        after = reference.concentration_objective(m, stick_concentration(m, alpha, rule))
+        assert after >= before - 1e-7 * (1.0 + abs(before))
+
+
+def test_fixed_rule_changes_nothing():
+    n, N, prior = np.array([3.0, 0.0]), np.array([1.0, 9.0]), np.array([0.6, 1.7]).reshape(2, 1, 1)
+    assert Bernoulli().learn_prior((n, N), prior, "fixed") is prior
+    assert stick_concentration(np.array([5.0, 2.0]), 0.7, "fixed") == 0.7
+    assert stick_concentration(np.array([5.0]), 0.7, "newton") == 0.7, "one cluster has no stick"
+
+
+def test_fixed_point_equals_definition():
     rng = np.random.default_rng(0)
     n, N = rng.gamma(1.0, 10.0, 12), rng.gamma(1.0, 50.0, 12)
-    assert_allclose(block_fixed_point(n, N, 0.7, 1.9), reference.block_fixed_point(n, N, 0.7, 1.9))
+    expected = reference.block_fixed_point(n, N, 0.7, 1.9)
+    assert_allclose(learn_shared(n, N, 0.7, 1.9, "fixed-point"), expected)
     m = rng.gamma(1.0, 10.0, 5)
     expected = reference.concentration_fixed_point(m, 0.8)
-    assert_allclose(concentration_fixed_point(m, 0.8), expected)
+    assert_allclose(stick_concentration(m, 0.8, "fixed-point"), expected)
 
 
-def test_newton_ends_where_the_fixed_point_crawls_to():
+def test_newton_ends_at_the_limit_of_the_fixed_point():
     rng = np.random.default_rng(1)
     theta = rng.beta(0.5, 2.0, 40)
     n = rng.binomial(200, theta).astype(float)
     a, b = 1.0, 1.0
     for _ in range(20_000):
-        a, b = block_fixed_point(n, 200.0 - n, a, b)
-    assert_allclose(block_newton(n, 200.0 - n, 1.0, 1.0), (a, b), rtol=1e-4)
+        a, b = learn_shared(n, 200.0 - n, a, b, "fixed-point")
+    assert_allclose(learn_shared(n, 200.0 - n, 1.0, 1.0, "newton"), (a, b), rtol=1e-4)
     m = np.array([50.0, 20.0, 5.0, 1.0])
     alpha = 1.0
     for _ in range(2000):
-        alpha = concentration_fixed_point(m, alpha)
-    assert concentration_newton(m, 1.0) == pytest.approx(alpha, rel=1e-6)
-    assert concentration_newton(m, 100.0) == pytest.approx(alpha, rel=1e-6)
+        alpha = stick_concentration(m, alpha, "fixed-point")
+    assert stick_concentration(m, 1.0, "newton") == pytest.approx(alpha, rel=1e-6)
+    assert stick_concentration(m, 100.0, "newton") == pytest.approx(alpha, rel=1e-6)
 
 
 def test_derivatives_equal_finite_differences():
@@ -78,33 +120,97 @@ def test_derivatives_equal_finite_differences():
     ("n", "N"),
     [([0.0], [0.0]), ([0.0], [100.0]), ([100.0], [0.0]), ([5e8], [5e9]), ([1.0] * 5, [9.0] * 5)],
 )
-def test_counts_that_no_prior_fits_leave_it_finite_and_positive(n, N):
-    for step in (block_newton, block_fixed_point):
-        a, b = step(np.array(n), np.array(N), 1.0, 1.0)
-        assert np.isfinite([a, b]).all()
-        assert a > 0
-        assert b > 0
+def test_prior_stays_inside_its_bounds_where_counts_have_no_optimum(n, N):
+    for rule in LEARNING_RULES:
+        a, b = learn_shared(np.array(n), np.array(N), 1.0, 1.0, rule)
+        assert SMALLEST <= a <= LARGEST
+        assert SMALLEST <= b <= LARGEST
 
 
 def test_per_block_priors_follow_their_blocks_and_stay_symmetric():
     n = np.array([[90.0, 10.0], [10.0, 5.0]])
-    once = np.triu(np.ones((2, 2), dtype=bool))
-    for rule in ("newton", "fixed-point"):
-        priors = Priors([1.0], np.ones((2, 2)), np.ones((2, 2)), shared=False)
+    distinct = np.triu(np.ones((2, 2), dtype=bool))
+    for rule in LEARNING_RULES:
+        hyper = Hyperparameters([1.0], np.ones((2, 2, 2)), per_block=True)
         for _ in range(50):
-            priors.learn([np.array([9.0, 4.0])], n, 100.0 - n, once, rule)
-        mean = priors.a / (priors.a + priors.b)
+            hyper.learn(Bernoulli(), [np.array([9.0, 4.0])], (n, 100.0 - n), distinct, rule)
+        mean = hyper.prior[0] / hyper.prior.sum(axis=0)
         assert_allclose(mean, n / 100.0, atol=0.1)
-        assert_allclose(priors.a, priors.a.T)
+        assert_allclose(hyper.prior, hyper.prior.transpose(0, 2, 1))
 
 
-def test_crp_concentration_is_where_the_expected_number_of_clusters_is_met():
+def test_hyperparameters_of_selected_clusters():
+    prior = np.arange(12.0).reshape(2, 2, 3)
+    keep = [np.array([1, 0]), np.array([2, 0])]
+    own = Hyperparameters([1.0, 2.0], prior, per_block=True).select(keep)
+    assert_array_equal(own.prior, prior[:, ::-1][:, :, [2, 0]])
+    assert_array_equal(own.tables((2, 2)), own.prior)
+    shared = Hyperparameters([1.0, 2.0], prior[:, :1, :1]).select(keep)
+    assert_array_equal(shared.prior, prior[:, :1, :1])
+    assert_array_equal(shared.tables((2, 2)), np.broadcast_to(prior[:, :1, :1], (2, 2, 2)))
+    assert shared.alpha == own.alpha == [1.0, 2.0]
+
+
+def test_copies_of_hyperparameters_share_no_memory():
+    hyper = Hyperparameters.initial(Bernoulli(), 0.1, (3, 2), 2, per_block=True)
+    other = hyper.copy()
+    other.prior[:], other.alpha[0] = 7.0, 7.0
+    assert_allclose(hyper.prior[0], 0.1)
+    assert_allclose(hyper.prior[1], 0.9)
+    assert hyper.alpha == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.3, 1.0])
+def test_initial_prior_weighs_one_cell_of_the_mean(mean):
+    a, b = Bernoulli().initial_prior(mean)
+    assert a.item() + b.item() == pytest.approx(1.0)
+    assert a.item() == pytest.approx(mean, abs=2.0 * LEAST_MEAN)
+    assert min(a.item(), b.item()) > 0.0
+
+
+@given(counts, st.floats(0.01, 20), st.floats(0.01, 20))
+def test_marginal_and_predictive_mean_equal_definition(n, a, b):
+    n = np.array(n)
+    N = n[::-1].copy()
+    shared = np.array([a, b]).reshape(2, 1)
+    per_block = np.repeat(shared, n.size, axis=1)
+    for prior in (shared, per_block):
+        found = Bernoulli().log_marginal((n, N), prior)
+        assert found == pytest.approx(reference.block_objective(n, N, a, b), rel=1e-9, abs=1e-7)
+        mean = Bernoulli().predictive_mean((n, N), prior)
+        assert_allclose(mean, (a + n) / (a + b + n + N))
+
+
+@given(st.lists(st.floats(0, 50), min_size=1, max_size=6), st.floats(0.01, 20))
+def test_expected_log_sticks_equal_definition(m, alpha):
+    m = np.array(m)
+    sticks = (1.0 + m[:-1], alpha + reference.tail(m)[:-1])
+    expected = reference.expected_log_sticks(*sticks)
+    assert_allclose(expected_log_sticks(m, alpha), expected, rtol=1e-9, atol=1e-9)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.floats(0.01, 20))
+def test_crp_probability_equals_definition(m, alpha):
+    labels = np.repeat(np.arange(len(m)), m)
+    sizes = np.array([*m, 0.0])  # an empty cluster adds nothing
+    expected = reference.crp_log_probability(labels, alpha)
+    assert crp_log_probability(sizes, alpha) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("start", [1e-6, 1.0, 1e6])
+def test_newton_on_log_scale_finds_the_root_from_any_start(start):
+    """The slope of 3 ln x - x is 0 at 3."""
+    found = newton_on_log_scale(lambda x: (3.0 / x - 1.0, -3.0 / x**2), start)
+    assert found == pytest.approx(3.0, rel=1e-9)
+
+
+def test_crp_concentration_reproduces_the_expected_number_of_clusters():
     alpha = crp_concentration(7, 100)
     expected = (alpha / (alpha + np.arange(100))).sum()
     assert expected == pytest.approx(7.0, rel=1e-6)
 
 
-def test_sampled_concentration_has_the_right_posterior_mean(seed):
+def test_sampled_concentrations_have_the_posterior_mean(seed):
     rng, alpha, draws = np.random.default_rng(seed), 1.0, []
     for _ in range(20_000):
         alpha = sample_concentration(alpha, 5, 50, rng)
@@ -117,8 +223,8 @@ def test_sampled_concentration_has_the_right_posterior_mean(seed):
     assert np.mean(draws) == pytest.approx(expected, rel=0.05)
 
 
-def test_slice_sampling_has_the_right_mean(seed):
-    """Without data it must reproduce the Gamma prior; with a steeper likelihood it must not."""
+def test_slice_samples_have_the_posterior_mean(seed):
+    """Without data samples have the mean of the Gamma prior; with a likelihood, another one."""
     rng = np.random.default_rng(seed)
     x, y, prior, other = 1.0, 1.0, [], []
     for _ in range(10_000):

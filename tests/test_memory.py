@@ -1,4 +1,4 @@
-"""Memory: what a fit takes beside its links, by row and by column, and its memberships."""
+"""Memory of a fit in addition to links, by row and by column, and memberships."""
 
 import subprocess
 import sys
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-LIMIT = 2.5  # times what links and memberships take
-SECONDS = 300  # for a process that takes a few on an idle machine
+LIMIT = 2.5  # growth of memory divided by the size of links and memberships
+SECONDS = 300  # time limit of a process that takes a few seconds on an idle machine
 
 FIT = """
 import ctypes
@@ -31,33 +31,36 @@ def memory(field):
         if line.startswith(field):
             return 1024 * int(line.split()[1])
 
-def fitted(X):
+def fit(X):
     return IRM(max_clusters=6, random_state=0, n_jobs=2).fit(X)
 
-fitted(relation(1200, 900, 10_000))  # kernels are loaded now
+fit(relation(1200, 900, 10_000))  # loads the kernels
 X = relation(40_000, 3_000, 1_200_000)
 gc.collect()
-ctypes.CDLL(None).malloc_trim(0)  # what was freed would be used again unnoticed
-Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
+ctypes.CDLL(None).malloc_trim(0)  # otherwise the fit reuses freed memory, which is not measured
+Path("/proc/self/clear_refs").write_text("5")  # resets the peak
 before = memory("VmRSS")
-HOG
-model = fitted(X)
+ADDITIONAL
+model = fit(X)
 assert model.block_probability_.shape == (3, 3)
 needed = 2 * 4 * X.nnz + model.row_membership_.nbytes + model.column_membership_.nbytes
 print((memory("VmHWM") - before) / needed)
 """
 
 
-def growth(hog: str) -> float:
-    command = [sys.executable, "-W", "ignore", "-c", FIT.replace("HOG", hog)]
+def memory_growth(additional: str) -> float:
+    """Return the growth of memory during a fit, divided by the size of links and memberships."""
+    command = [sys.executable, "-W", "ignore", "-c", FIT.replace("ADDITIONAL", additional)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     return float(done.stdout)
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux counts memory there")
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc of Linux")
 @pytest.mark.parametrize(
-    ("hog", "within"), [("", True), ("kept = np.ones((X.nnz, 4))", False)], ids=["fit", "control"]
+    ("additional", "within"),
+    [("", True), ("kept = np.ones((X.nnz, 4))", False)],
+    ids=["fit", "control"],
 )
-def test_a_fit_takes_little_beside_its_links_and_memberships(hog, within):
-    assert (growth(hog) < LIMIT) is within
+def test_memory_of_a_fit_is_that_of_links_and_memberships(additional, within):
+    assert (memory_growth(additional) < LIMIT) is within

@@ -1,4 +1,4 @@
-"""The picture in the terminal shows the relation, with colours and without."""
+"""Test the picture of the relation in the terminal, with colours and without."""
 
 import io
 import re
@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 
 from coblock.model.relation import Relation
-from coblock.ui.mosaic import CAPTIONS, GAP, HIGHEST, UPPER_HALF, WIDEST, Mosaic
-from coblock.ui.report.palette import LIGHT, UNSEEN
+from coblock.ui.mosaic import CAPTIONS, GAP, MAX_HEIGHT, MAX_WIDTH, UPPER_HALF, Mosaic
+from coblock.ui.palette import LIGHT_SCALE, UNSEEN
 
 LABELS = [np.arange(40) % 2, np.arange(60) % 2]
 
 
 def checkerboard() -> np.ndarray:
-    """Two by two blocks once sorted, an even grey before."""
+    """Return a relation with 2 x 2 blocks when sorted, and uniform density before."""
     return (LABELS[0][:, None] == LABELS[1][None, :]).astype(float)
 
 
@@ -26,24 +26,24 @@ def shown(X, labels, **options) -> list[str]:
     return page.getvalue().splitlines()
 
 
-def test_sorting_shows_the_blocks():
+def test_sorting_by_cluster_shows_the_blocks():
     blank, captions, *lines = shown(checkerboard(), LABELS)
     assert blank == ""
     assert captions.split("   ")[0] == CAPTIONS[0]
     assert captions.endswith(CAPTIONS[1])
-    assert len(lines) == HIGHEST
-    after = [line[WIDEST + GAP :] for line in lines]
-    half = WIDEST // 2
+    assert len(lines) == MAX_HEIGHT
+    after = [line[MAX_WIDTH + GAP :] for line in lines]
+    half = MAX_WIDTH // 2
     assert after[0] == "█" * half + " " * half
     assert after[-1] == " " * half + "█" * half
-    before = {line[:WIDEST] for line in lines}
+    before = {line[:MAX_WIDTH] for line in lines}
     assert all(set(line) <= set("░▒▓█") for line in before)
 
 
-def test_unsorted_labels_show_no_blocks():
-    """The picture follows the labels, not the truth."""
+def test_a_single_cluster_changes_no_order():
+    """The order depends on the labels, not on the true blocks."""
     lines = shown(checkerboard(), [np.zeros(40, int), np.zeros(60, int)])[2:]
-    assert all(line[:WIDEST] == line[WIDEST + GAP :] for line in lines)
+    assert all(line[:MAX_WIDTH] == line[MAX_WIDTH + GAP :] for line in lines)
 
 
 def colours(line: str) -> list[tuple[int, ...]]:
@@ -51,18 +51,18 @@ def colours(line: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, numbers)) for numbers in found]
 
 
-def test_colours_show_two_pixels_in_a_character():
+def test_a_coloured_character_shows_two_pixels():
     options = {"force_terminal": True, "color_system": "truecolor"}
     lines = shown(checkerboard(), LABELS, **options)[2:]
-    assert len(lines) == HIGHEST
-    after = colours(lines[0])[-WIDEST:]
-    assert after[0] == LIGHT[-1] * 2
-    assert after[-1] == LIGHT[0] * 2
-    middle = colours(lines[HIGHEST // 2])[-WIDEST:]
-    assert middle[0] == LIGHT[-1] + LIGHT[0]  # the border runs through the character
+    assert len(lines) == MAX_HEIGHT
+    after = colours(lines[0])[-MAX_WIDTH:]
+    assert after[0] == LIGHT_SCALE[-1] * 2
+    assert after[-1] == LIGHT_SCALE[0] * 2
+    middle = colours(lines[MAX_HEIGHT // 2])[-MAX_WIDTH:]
+    assert middle[0] == LIGHT_SCALE[-1] + LIGHT_SCALE[0]  # the border is inside
 
 
-def test_unseen_pixels_have_a_colour_of_their_own():
+def test_unseen_pixels_have_their_own_colour():
     X = checkerboard()
     X[:20] = np.nan
     lines = shown(X, LABELS, force_terminal=True, color_system="truecolor")[2:]
@@ -73,25 +73,25 @@ def test_unseen_pixels_have_a_colour_of_their_own():
 @pytest.mark.parametrize("width", [1, 10, 40, 80, 300])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (33, 7), (5, 200)])
 @pytest.mark.parametrize("coloured", [True, False])
-def test_it_fits_on_the_screen(width, shape, coloured):
+def test_pictures_fit_on_the_screen(width, shape, coloured):
     options = {"force_terminal": True, "color_system": "truecolor"} if coloured else {}
     labels = [np.zeros(size, int) for size in shape]
     lines = shown(np.ones(shape), labels, width=width, **options)
     bare = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     assert max(map(len, bare)) <= max(width, 2 + GAP)
-    assert 2 < len(bare) <= HIGHEST + 3
+    assert 2 < len(bare) <= MAX_HEIGHT + 3
 
 
-def test_relations_with_one_set_of_objects_have_one_array_of_labels():
+def test_one_domain_relations_use_the_same_labels_twice():
     X = np.kron(np.eye(2), np.ones((20, 20)))[:, ::-1]
     page = io.StringIO()
     relation = Relation.build(X, kind="directed")
     Console(file=page, width=80).print(Mosaic(relation, [np.repeat([0, 1], 20)]))
     lines = page.getvalue().splitlines()[2:]
-    assert all(line[:WIDEST] == line[WIDEST + GAP :] for line in lines)
+    assert all(line[:MAX_WIDTH] == line[MAX_WIDTH + GAP :] for line in lines)
 
 
-def test_plain_characters_where_there_are_no_others():
+def test_ascii_terminals_get_ascii_characters():
     page = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     Console(file=page, width=80).print(Mosaic(Relation.build(checkerboard()), LABELS))
     page.flush()

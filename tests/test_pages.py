@@ -1,4 +1,4 @@
-"""Every code block of the documentation runs, and prints what the page says."""
+"""Test that each code block of the documentation runs and prints what the page shows."""
 
 import doctest
 import io
@@ -19,12 +19,12 @@ import coblock.datasets
 from coblock.ui.cli import COMMANDS, app
 
 ROOT = Path(__file__).parent.parent
-MADE = {"commands.md", "paper.md"}  # written by programs
+GENERATED = {"commands.md", "paper.md"}
 PAGES = [
     ROOT / "README.md",
-    *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name not in MADE),
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED),
 ]
-NOT_RUN = ("pip install ", "make ")  # lines of a shell that are tried elsewhere
+NOT_RUN = ("pip install ", "make ")  # shell lines that other tests cover
 FILE = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END\n", flags=re.DOTALL | re.MULTILINE)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -40,10 +40,10 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def run_shell(text: str) -> str:
-    """Write the files and run the commands of coblock; return what they print."""
+    """Write the files and run the coblock commands of a block; return their output."""
     for name, content in FILE.findall(text):
         Path(name).write_text(content, encoding="utf-8")
-    said = []
+    outputs = []
     for line in FILE.sub("", text).splitlines():
         words = shlex.split(line, comments=True)
         if not words or line.startswith(NOT_RUN):
@@ -51,14 +51,14 @@ def run_shell(text: str) -> str:
         assert words[0] == "coblock", f"{line!r} is not run"
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, f"{line}\n{result.output}"
-        said.append(result.stdout)
-    return "".join(said)
+        outputs.append(result.stdout)
+    return "".join(outputs)
 
 
 def run_page(text: str, name: str) -> str:
-    """Run all blocks of a page in the current folder; return what they print."""
+    """Run all blocks of a page in the current folder; return their output."""
     namespace: dict[str, object] = {"__name__": "page"}
-    said = []
+    outputs = []
     for block, after in pairwise([*blocks_of(text), Block("", "")]):
         if block.language == "text":
             continue
@@ -72,13 +72,13 @@ def run_page(text: str, name: str) -> str:
         if after.language == "text":
             same = doctest.OutputChecker().check_output(after.text, printed, FLAGS)
             assert same, f"{name} says\n{after.text}but\n{printed}was printed"
-        said.append(printed)
-    return "".join(said)
+        outputs.append(printed)
+    return "".join(outputs)
 
 
 @pytest.fixture
 def fewer_votes(monkeypatch):
-    """Every fifth roll call of the Senate, to be quick."""
+    """Use every fifth roll call of the Senate, for speed."""
     votes = coblock.datasets.load_senate()
     fewer = replace(votes, values=votes.values[:, ::5], votes=votes.votes[::5])
     monkeypatch.setattr(coblock.datasets, "load_senate", lambda: fewer)
@@ -92,13 +92,13 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
 
 def test_the_readme_runs(tmp_path, monkeypatch, fewer_votes):
     monkeypatch.chdir(tmp_path)
-    said = run_page(PAGES[0].read_text(encoding="utf-8"), "README.md")
-    assert "bipartite relation, 102 x 129" in said
-    assert re.search(r"^\d+ McCain \(R-AZ\)$", said, flags=re.MULTILINE)
+    printed = run_page(PAGES[0].read_text(encoding="utf-8"), "README.md")
+    assert "bipartite relation, 102 x 129" in printed
+    assert re.search(r"^\d+ McCain \(R-AZ\)$", printed, flags=re.MULTILINE)
     assert (tmp_path / "coblock-demo" / "report.html").exists()
 
 
-def test_the_readme_tells_its_story_in_ten_lines():
+def test_the_shell_example_of_the_readme_has_ten_lines():
     shell = next(block for block in blocks_of(PAGES[0].read_text()) if block.language == "sh")
     assert len(shell.text.splitlines()) == 10
 
@@ -119,7 +119,7 @@ def test_the_pages_show_every_command():
         ("```rust\nfn main() {}\n```\n", "what is 'rust'"),
     ],
 )
-def test_wrong_pages_are_noticed(page, complaint, tmp_path, monkeypatch):
+def test_errors_on_a_page_are_noticed(page, complaint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((AssertionError, ZeroDivisionError), match=complaint):
         run_page(page, "page.md")
@@ -132,7 +132,7 @@ def links_of(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_between_pages_lead_somewhere(page):
+def test_links_between_pages_have_a_target(page):
     gone = [
         link
         for link in links_of(page)

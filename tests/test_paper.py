@@ -1,4 +1,4 @@
-"""The quick form of the paper's experiments on its smallest relation."""
+"""The paper's experiments: a quick run on the smallest relation, and their parts."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 from data import Trial
 from paper import published, runner
 from paper.__main__ import main
-from paper.evidence import Evidence, Summary, best_of, better, gap
 from paper.experiments import (
     CLUSTERS,
     COMPARISONS,
@@ -20,26 +19,32 @@ from paper.experiments import (
     parameters,
     plan,
 )
-from paper.naive import Naive
+from paper.naive import NaiveState
 from paper.page import Request, write_page
-from paper.protocol import Limits, follow, score
+from paper.protocol import Limits, follow
+from paper.results import Results, Summary, find_best, is_better, mean_difference
 from paper.runner import Budget, run_all
 from paper.shapes import Shape, draw_shape
 from paper.store import Store
-from paper.timing import by_size, dense_cells, random_start, time_linear
-from paper.verdicts import BETTER, EQUAL, WORSE, _against, settling_sweep
+from paper.timing import (
+    dense_cells,
+    largest_difference,
+    order_by_size,
+    random_start,
+    time_linear,
+)
+from paper.verdicts import BETTER, EQUAL, WORSE, compare_with_paper, convergence_sweep
 from rich.console import Console
 from scipy import sparse
 
-from coblock import IRM
-from coblock.analysis.evaluation import hold_out
-from coblock.model.relation import Relation
+from coblock import IRM, Relation
+from coblock.evaluation import hold_out
 
 QUIET = Console(quiet=True)
 TABLES = [
     "Agreements and disagreements",
     *(f"Likelihood, K = {K}" for K in CLUSTERS),
-    "Distance to the truth",
+    "Difference from the true blocks",
     *(f"CPU time to {threshold}, K = {K}" for threshold in ("1e-05", "1e-04") for K in CLUSTERS),
     "Linear against naive time",
     "Large relations",
@@ -54,7 +59,7 @@ PICTURES = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Where the quick form has run on synth1 with a few sweeps."""
+    """Run the quick form on synth1 with a few sweeps; return the folder of its output."""
     folder = tmp_path_factory.mktemp("paper")
     assert call(folder, "--budget", "5") == 0
     return folder
@@ -69,7 +74,7 @@ def call(folder: Path, *more: str) -> int:
 
 
 def sections(page: str) -> dict[str, list[list[str]]]:
-    """Heading -> cells of the rows of its table."""
+    """Map each heading to the cells of the rows of its table."""
     found = {}
     for part in re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]:
         heading, _, body = part.partition("\n")
@@ -83,7 +88,7 @@ def is_number(cell: str) -> bool:
 
 
 @pytest.mark.slow
-def test_the_page_has_every_table_and_says_what_was_not_run(folder):
+def test_page_has_every_table_and_marks_what_was_not_run(folder):
     page = (folder / "paper.md").read_text()
     found = sections(page)
     assert [title for title in TABLES if not found.get(title)] == []
@@ -95,12 +100,12 @@ def test_the_page_has_every_table_and_says_what_was_not_run(folder):
     assert len(at_20["Synth1"]) == len(METHOD_TITLES)
     assert all(map(is_number, at_20["Synth1"]))
     assert is_number(found["CPU time to 1e-04, K = 20"][0][2])
-    assert re.search(r'Not run: \d+ cells\. `make paper .* PAPER="--relations synth2 ', page)
+    assert re.search(r'Not run: \d+ experiments\. `make paper .* PAPER="--relations synth2 ', page)
     assert all(len(row) == 3 and row[2] for row in found["Agreements and disagreements"])
 
 
 @pytest.mark.slow
-def test_the_page_names_commit_settings_and_seeds(folder):
+def test_page_states_commit_settings_and_seeds(folder):
     page = (folder / "paper.md").read_text()
     assert re.search(r"Commit ([0-9a-f]{7,}|unknown)", page)
     assert "Seeds 0 to 0" in page
@@ -109,7 +114,7 @@ def test_the_page_names_commit_settings_and_seeds(folder):
 
 
 @pytest.mark.slow
-def test_pictures_are_small_and_linked(folder):
+def test_figures_are_small_and_linked(folder):
     page = (folder / "paper.md").read_text()
     linked = re.findall(r"!\[[^]]+\]\(([^)]+)\)", page)
     assert sorted(linked) == sorted(f"images/{name}" for name in PICTURES)
@@ -129,7 +134,7 @@ def test_finished_runs_are_not_repeated(folder):
     assert (folder / "paper.md").read_text() == page
 
 
-def test_without_runs_every_cell_of_ours_says_so(tmp_path):
+def test_page_without_runs_says_so_in_every_cell(tmp_path):
     request = Request(2, 0.0, 1.0, None, 1)
     write_page(tmp_path / "paper.md", tmp_path / "images", Store(tmp_path / "runs"), request)
     found = sections((tmp_path / "paper.md").read_text())
@@ -142,20 +147,20 @@ def test_without_runs_every_cell_of_ours_says_so(tmp_path):
     assert not list((tmp_path / "images").glob("*.png"))
 
 
-def test_following_a_fit_gives_what_the_estimator_gives():
+def test_followed_fit_gives_the_result_of_the_estimator():
     job, sweeps = held_out("synth1", "acvb0", 20, seed=3), 15
-    cells = Trial.draw("synth1", 3).held
-    relation = Relation.build(cells.X, unseen=cells.unseen)
-    followed = follow(relation, job, Limits(60.0, sweeps), cells)
+    trial = Trial.draw("synth1", 3)
+    relation = Relation.build(trial.X, unseen=trial.unseen)
+    followed = follow(relation, job, Limits(60.0, sweeps), trial)
     model = IRM(**(parameters("acvb0", 20) | {"max_iter": sweeps, "random_state": 3, "tol": 0}))
-    model.fit(cells.X, unseen=cells.unseen)
-    expected = model.score_links(cells.rows, cells.columns, cells.values)
-    assert score(followed.result, cells) == expected
-    assert followed.curve[-1][1] == expected
-    assert followed.curve[0][1] != expected
+    model.fit(trial.X, unseen=trial.unseen)
+    expected = model.score_links(*trial.cells)
+    assert followed.model.score_links(*trial.cells) == expected
+    assert followed.record["curve"][-1][1] == expected
+    assert followed.record["curve"][0][1] != expected
 
 
-def test_a_fit_that_has_no_time_is_marked_and_done_again_with_more(tmp_path):
+def test_fit_stopped_at_its_limit_is_marked_and_repeated_with_a_larger_limit(tmp_path):
     store, job = Store(tmp_path), held_out("synth1", "acvb0", 20)
     assert run_all([job], store, Budget(60.0, Limits(1e-6)), QUIET).finished == 1
     record = store.get(job)
@@ -165,22 +170,22 @@ def test_a_fit_that_has_no_time_is_marked_and_done_again_with_more(tmp_path):
     assert not store.is_done(job, 10.0)
 
 
-def test_one_failure_does_not_stop_the_others_and_no_budget_runs_nothing(tmp_path, monkeypatch):
+def test_failure_does_not_stop_other_jobs_and_no_budget_runs_nothing(tmp_path, monkeypatch):
     def fail(job, limits):
-        msg = f"no luck with {job.method}"
+        msg = f"cannot fit {job.method}"
         raise ValueError(msg)
 
     monkeypatch.setitem(runner.PARTS, "large", fail)
     jobs = [Job("large", "synth1", "acvb0", 20), Job("growth", "growth40", "both", 4)]
     store = Store(tmp_path)
     outcome = run_all(jobs, store, Budget(60.0, Limits(1.0)), QUIET)
-    assert (outcome.finished, outcome.left) == (1, 0)
-    assert outcome.failed == ["large-synth1-acvb0-K20-seed0: ValueError: no luck with acvb0"]
+    assert (outcome.finished, outcome.remaining) == (1, 0)
+    assert outcome.failed == ["large-synth1-acvb0-K20-seed0: ValueError: cannot fit acvb0"]
     assert store.get(jobs[0]) is None
-    assert run_all(jobs[:1], store, Budget(0.0, Limits(1.0)), QUIET).left == 1
+    assert run_all(jobs[:1], store, Budget(0.0, Limits(1.0)), QUIET).remaining == 1
 
 
-def test_the_state_of_the_code_and_the_settings_are_in_the_name(tmp_path):
+def test_path_of_a_run_depends_on_code_and_settings(tmp_path):
     store = Store(tmp_path)
     one, other = (store.path(held_out("synth1", name, 20)) for name in ("acvb0", "vb"))
     assert one.parent.name == store.state == other.parent.name
@@ -188,30 +193,29 @@ def test_the_state_of_the_code_and_the_settings_are_in_the_name(tmp_path):
     assert Store(tmp_path, sweeps=5).path(held_out("synth1", "vb", 20)) != other
 
 
-@pytest.mark.parametrize("shape", [(40, 30, 200), (700, 400, 4000)])  # more than go in batches
+@pytest.mark.parametrize(
+    "shape", [(40, 30, 200), (700, 400, 4000)]
+)  # the second: batches by default
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_naive_and_linear_sweeps_agree(share, shape):
     X = draw_shape(Shape("", *shape), 1)
     held = hold_out(X, share, 0)
     relation = Relation.build(held.X, unseen=held.unseen)
     start = random_start(relation, Job("naive", "", "both", 5))
-    _, after, run = time_linear(relation, Job("naive", "", "both", 5), start)
-    priors = run.run.priors
+    _, after, fit = time_linear(relation, Job("naive", "", "both", 5), start)
 
     def distance(unseen: sparse.csr_array | None) -> float:
-        q = [np.ascontiguousarray(by_size(q)) for q in start]
-        cells = dense_cells(held.X, unseen)
-        naive = Naive(cells, q, priors.alpha, priors.a.flat[0], priors.b.flat[0])
+        q = [np.ascontiguousarray(order_by_size(q)) for q in start]
+        naive = NaiveState(dense_cells(held.X, unseen), q, *fit.hyperparameters)
         naive.sweep()
-        pairs = zip(naive.q, after, strict=True)
-        return max(np.abs(by_size(a) - by_size(b)).max() for a, b in pairs)
+        return largest_difference(naive.q, after)
 
     assert distance(held.unseen) < 1e-9
     if share:
-        assert distance(None) > 1e-3  # unseen cells are not zeros
+        assert distance(None) > 1e-3  # control: unseen cells counted as zeros
 
 
-def test_drawn_shapes_have_about_the_links_they_should():
+def test_drawn_shapes_have_about_the_given_number_of_links():
     X = draw_shape(Shape("", 3000, 2000, 40_000), 0)
     assert X.shape == (3000, 2000)
     assert set(X.data) == {1}
@@ -222,48 +226,48 @@ def summary(values, seeds=None) -> Summary:
     return Summary(np.array(values, dtype=float), tuple(seeds or range(len(values))))
 
 
-def test_methods_are_compared_on_the_seeds_they_share():
+def test_methods_are_compared_on_common_seeds():
     long, short = summary([-0.1, -0.9]), summary([-0.2])
-    assert gap(long, short) == pytest.approx(0.1)
+    assert mean_difference(long, short) == pytest.approx(0.1)
     assert long.mean < short.mean
-    assert best_of({"long": long, "short": short}) == "long"
-    assert gap(short, summary([-0.3], seeds=[7])) is None
-    assert best_of({"short": short, "other": summary([-0.3], seeds=[7])}) is None
+    assert find_best({"long": long, "short": short}) == "long"
+    assert mean_difference(short, summary([-0.3], seeds=[7])) is None
+    assert find_best({"short": short, "other": summary([-0.3], seeds=[7])}) is None
 
 
-def test_marks_need_two_runs_and_a_clear_difference():
+def test_significance_needs_two_runs_and_a_clear_difference():
     good, bad = summary([-0.10, -0.11, -0.12]), summary([-0.30, -0.31, -0.33])
-    assert better(good, bad) is True
-    assert better(bad, good) is False
-    assert better(good, summary([-0.11, -0.10, -0.13])) is False
-    assert better(good, summary([-0.30])) is None
+    assert is_better(good, bad) is True
+    assert is_better(bad, good) is False
+    assert is_better(good, summary([-0.11, -0.10, -0.13])) is False
+    assert is_better(good, summary([-0.30])) is None
 
 
-def test_published_figures():
-    one = published.figure(published.LOG_LIKELIHOOD, "lastfm_userxuser", "acvb0", 20)
+def test_published_values():
+    one = published.value(published.LOG_LIKELIHOOD, "lastfm_userxuser", "acvb0", 20)
     assert (one.mean, one.deviation, one.bold, one.marked) == (-0.0267, 0.0005, True, False)
     assert published.best("lastfm_artistxtag", 60)[0] == "gibbs"
-    assert published.figure(published.CPU_TIME, "synth2", "gibbs", 20).mean == 3593.45
+    assert published.value(published.CPU_TIME, "synth2", "gibbs", 20).mean == 3593.45
     assert published.size("lastfm_artistxtag") == (6099, 1088, 23253)
     assert published.misprinted_bold() == [("enron156_200110", 20)]
-    assert published.figure(published.LARGE, "netflix_rate1", "naive", 20) is None
+    assert published.value(published.LARGE, "netflix_rate1", "naive", 20) is None
 
 
 @pytest.mark.parametrize(
     ("ours", "conclusion"), [(-0.0255, BETTER), (-0.0270, EQUAL), (-0.0280, WORSE)]
 )
-def test_verdicts_go_by_the_papers_deviation(ours, conclusion):
-    paper = published.Figure(-0.0267, 0.0005, bold=True, marked=False)
-    assert _against("ACVB0", summary([ours]), paper).conclusion == conclusion
+def test_verdicts_use_the_deviation_of_the_paper(ours, conclusion):
+    paper = published.Value(-0.0267, 0.0005, bold=True, marked=False)
+    assert compare_with_paper("ACVB0", summary([ours]), paper).conclusion == conclusion
 
 
-def test_a_quantity_has_settled_when_it_stays():
-    assert settling_sweep([0.0, 50.0, 99.5, 100.0]) == 3
-    assert settling_sweep([0.0, 100.0, 50.0, 100.0]) == 4
-    assert settling_sweep([5.0, 5.0]) == 1
+def test_convergence_is_the_sweep_after_the_last_large_difference():
+    assert convergence_sweep([0.0, 50.0, 99.5, 100.0]) == 3
+    assert convergence_sweep([0.0, 100.0, 50.0, 100.0]) == 4
+    assert convergence_sweep([5.0, 5.0]) == 1
 
 
-def test_the_plan_begins_with_what_must_be_reached_and_grows_with_the_runs():
+def test_plan_begins_with_the_requirements_and_grows_with_the_runs():
     few, many = plan(1), plan(20)
     assert {(job.relation, job.method) for job in few[:4]} == {
         (relation, method)
@@ -272,7 +276,7 @@ def test_the_plan_begins_with_what_must_be_reached_and_grows_with_the_runs():
     }
     assert set(few) < set(many)
     later = [job.seed for job in many[80:]]
-    assert later == sorted(later)  # every cell gets its first run before any gets its second
+    assert later == sorted(later)  # all first seeds come before all second seeds
     assert len(set(many)) == len(many)
     protocol = {
         held_out(r, m, K, s)
@@ -284,9 +288,9 @@ def test_the_plan_begins_with_what_must_be_reached_and_grows_with_the_runs():
     assert protocol < set(many)
 
 
-def test_records_are_read_back(tmp_path):
+def test_stored_records_are_read_back(tmp_path):
     store, job = Store(tmp_path), held_out("synth1", "vb", 20, seed=1)
     store.put(job, {"score": -0.3, "truncated": False, "limit": 1.0})
-    scores = Evidence(store, runs=2).scores("synth1", "vb", 20)
+    scores = Results(store, runs=2).scores("synth1", "vb", 20)
     assert (scores.mean, scores.seeds) == (-0.3, (1,))
-    assert Evidence(store, runs=1).scores("synth1", "vb", 20) is None
+    assert Results(store, runs=1).scores("synth1", "vb", 20) is None

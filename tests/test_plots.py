@@ -1,4 +1,4 @@
-"""Pictures with matplotlib and the view in notebooks: right numbers, right words."""
+"""Test the plots and the notebook view."""
 
 import re
 
@@ -18,7 +18,7 @@ from matplotlib import pyplot
 
 
 def model_of(result) -> IRM:
-    """A model as a fit with this result would leave it."""
+    """Return a fitted model with this result."""
     model = IRM(result.relation.kind)
     model._publish(result)
     return model
@@ -35,7 +35,7 @@ def model() -> IRM:
     return model_of(small_result())
 
 
-def test_blocks_have_their_sizes_and_probabilities(model):
+def test_plot_blocks_shows_sizes_and_probabilities(model):
     ax = model.plot_blocks()
     mesh = ax.collections[0]
     np.testing.assert_allclose(mesh.get_array(), model.block_probability_)
@@ -48,14 +48,14 @@ def test_blocks_have_their_sizes_and_probabilities(model):
     assert mesh.get_clim() == (0.0, model.block_probability_.max())
 
 
-def test_narrow_clusters_have_no_number():
+def test_small_clusters_have_no_number():
     labels = np.repeat([0, 1, 2], [60, 38, 2])
     relation = Relation.build(np.ones((100, 3)))
     ax = model_of(result_of(relation, labels, np.zeros(3, int))).plot_blocks()
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0", "1"]
 
 
-def test_the_trace_shows_change_and_bound(model):
+def test_plot_trace_shows_change_and_bound(model):
     ax = model.plot_trace()
     change = ax.get_lines()[0]
     np.testing.assert_allclose(change.get_ydata(), [sweep["change"] for sweep in model.trace_])
@@ -67,7 +67,7 @@ def test_the_trace_shows_change_and_bound(model):
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {"change", "bound"}
 
 
-def test_sizes_are_bars_of_rows_and_columns(model):
+def test_plot_sizes_has_bars_for_rows_and_columns(model):
     ax = model.plot_sizes()
     heights = [[bar.get_height() for bar in bars] for bars in ax.containers]
     assert heights == [[7, 5, 4], [8, 4]]
@@ -75,7 +75,7 @@ def test_sizes_are_bars_of_rows_and_columns(model):
 
 
 @pytest.mark.parametrize("kind", ["directed", "undirected"])
-def test_one_domain_is_drawn_once(kind):
+def test_one_domain_has_one_series(kind):
     model = model_of(one_domain_result(kind))
     assert model.plot_blocks().get_xlabel() == "cluster"
     ax = model.plot_sizes()
@@ -84,7 +84,7 @@ def test_one_domain_is_drawn_once(kind):
 
 
 @pytest.mark.parametrize("name", ["plot_blocks", "plot_trace", "plot_sizes"])
-def test_axes_can_be_given(model, name):
+def test_plots_use_the_given_axes(model, name):
     ax = pyplot.figure().add_subplot()
     assert getattr(model, name)(ax=ax) is ax
     assert getattr(plots, name)(model) is not ax
@@ -92,13 +92,13 @@ def test_axes_can_be_given(model, name):
 
 
 @pytest.mark.parametrize("name", ["plot_blocks", "plot_trace", "plot_sizes"])
-def test_a_model_that_is_not_fitted_is_refused_before_a_figure_is_made(name):
+def test_an_unfitted_model_raises_before_a_figure_is_made(name):
     with pytest.raises(NotFittedError):
         getattr(IRM(), name)()
     assert not pyplot.get_fignums()
 
 
-def test_a_notebook_shows_numbers_and_blocks(model):
+def test_the_notebook_view_shows_numbers_and_blocks(model):
     html = model._repr_html_()
     assert "16 × 12" in html
     assert "3 row clusters, 2 column clusters" in html
@@ -109,20 +109,20 @@ def test_a_notebook_shows_numbers_and_blocks(model):
     assert model._repr_mimebundle_()["text/html"] == html
 
 
-def test_a_notebook_shows_scikit_learns_view_before_the_fit():
+def test_an_unfitted_model_has_the_view_of_scikit_learn():
     html = IRM(max_clusters=5)._repr_html_()
     assert "sk-" in html
     assert "max_clusters" in html
     assert "sk-" in IRM()._repr_mimebundle_()["text/html"]
 
 
-def test_text_stays_text_where_scikit_learn_is_asked_for_it(model):
+def test_the_text_display_of_scikit_learn_is_respected(model):
     with config_context(display="text"):
         assert not hasattr(model, "_repr_html_")
         assert list(model._repr_mimebundle_()) == ["text/plain"]
 
 
-def test_the_notebook_view_of_many_clusters_is_cut_and_says_so():
+def test_the_notebook_view_of_many_clusters_is_cut_with_a_note():
     labels = np.arange(60)
     relation = Relation.build(np.eye(60, 50), row_names=(NASTY * 4)[:60])
     html = notebook_view(result_of(relation, labels, labels[:50]))
@@ -131,7 +131,7 @@ def test_the_notebook_view_of_many_clusters_is_cut_and_says_so():
     assert "onerror" not in html
 
 
-def test_the_notebook_view_of_a_sparse_relation_counts_per_more_cells():
+def test_the_notebook_view_of_a_sparse_relation_uses_a_larger_unit():
     X = np.zeros((300, 100))
     X[0, 0] = 1
     zeros = np.zeros(300, int)

@@ -1,4 +1,4 @@
-"""Recommendations: the most probable columns that a row is not yet linked to."""
+"""Test recommendations: the most probable columns that a row is not linked to."""
 
 import tracemalloc
 from dataclasses import replace
@@ -18,7 +18,7 @@ from strategies import cases
 
 
 def hard(relation: Relation, labels, probability) -> Result:
-    """A result of which only memberships and link probabilities matter."""
+    """Return a result with given labels and block probabilities."""
     q = [np.eye(np.max(label) + 1)[label] for label in labels]
     n = np.asarray(probability, dtype=float)
     priors = Priors([1.0] * len(q), np.full(n.shape, 1e-12), np.full(n.shape, 1e-12))
@@ -47,18 +47,18 @@ def results(draw) -> Result:
 
 def candidates(result: Result, row: int, exclude_seen: bool) -> set[int]:
     relation = result.relation
-    place = relation.places[0][0]
+    place = relation.incidence[0][0]
     linked = set(place.link[place.link_start[row] : place.link_start[row + 1]].tolist())
     found = set(range(relation.shape[1])) - (linked if exclude_seen else set())
-    return found - {row} if relation.one_domain else found
+    return found - {row} if relation.repeated else found
 
 
 @settings(max_examples=150)
 @given(result=results(), n=st.integers(1, 10), exclude_seen=st.booleans(), step=st.integers(1, 40))
-def test_the_best_candidates_of_every_row(result, n, exclude_seen, step):
+def test_every_row_gets_its_best_candidates(result, n, exclude_seen, step):
     model = as_model(result)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prediction, "BATCH_CELLS", step)  # however the rows are cut
+        patch.setattr(prediction, "BATCH_CELLS", step)  # any size of the batches of rows
         columns, probability = model.recommend(n=n, exclude_seen=exclude_seen)
     assert columns.shape == probability.shape == (result.relation.shape[0], n)
     for row in range(len(columns)):
@@ -71,7 +71,7 @@ def test_the_best_candidates_of_every_row(result, n, exclude_seen, step):
         own = model.link_probability(row, found)
         assert_allclose(probability[row, : len(found)], own, rtol=1e-12)
         best = np.sort(model.link_probability(row, possible))[::-1][: len(found)]
-        assert_allclose(own, best, rtol=1e-8)  # and so they fall
+        assert_allclose(own, best, rtol=1e-8)  # in descending order
 
 
 def test_ties_are_broken_by_position():
@@ -93,7 +93,7 @@ def test_rounding_does_not_break_ties():
     assert as_model(louder).recommend([0], n=4)[0].tolist() != [[0, 1, 2, 3]]
 
 
-def test_links_are_left_out_but_not_zeros_and_unseen_cells():
+def test_links_are_excluded_but_zeros_and_unseen_cells_are_not():
     X = np.array([[1.0, np.nan, 0.0], [1.0, 1.0, 1.0]])
     result = hard(Relation.build(X), ([0, 0], [0, 1, 2]), [[0.9, 0.8, 0.7]])
     columns, probability = as_model(result).recommend(n=2)
@@ -104,14 +104,14 @@ def test_links_are_left_out_but_not_zeros_and_unseen_cells():
 
 
 @pytest.mark.parametrize("exclude_seen", [True, False])
-def test_nobody_is_recommended_to_himself(exclude_seen):
+def test_an_object_is_not_recommended_to_itself(exclude_seen):
     relation = Relation.build(sparse.csr_array((3, 3)), kind="directed", self_links=True)
     result = hard(relation, ([0, 0, 0],), [[0.5]])
     columns, _ = as_model(result).recommend(n=3, exclude_seen=exclude_seen)
     assert columns.tolist() == [[1, 2, -1], [0, 2, -1], [0, 1, -1]]
 
 
-def test_what_cannot_be_asked_for():
+def test_invalid_arguments_are_refused():
     model = as_model(hard(Relation.build(np.eye(2)), ([0, 0], [0, 0]), [[0.5]]))
     with pytest.raises(ValueError, match="row positions lie outside"):
         model.recommend([2])
@@ -126,7 +126,7 @@ def test_what_cannot_be_asked_for():
     assert_array_equal(model.recommend(1, n=1)[0], model.recommend([1], n=1)[0])
 
 
-def test_memory_does_not_grow_with_the_cells():
+def test_memory_does_not_grow_with_the_number_of_cells():
     rows, columns = 3000, 5000  # 120 MB as a dense matrix
     rng = np.random.default_rng(0)
     relation = Relation.build(sparse.random_array((rows, columns), density=1e-3, rng=rng))

@@ -1,4 +1,4 @@
-"""Planted blocks are found, unplanted ones are not; fixed thresholds, several seeds."""
+"""Planted blocks are found, and none where there are none; fixed thresholds, several seeds."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ SEEDS = range(5)
 PAPER = {"init": "random", "max_clusters": 20}
 
 
-def gap_to_oracle(draw, seed: int, **parameters) -> float:
-    """Held-out log likelihood per cell minus that of the true labels and probabilities."""
+def gap_to_truth(draw, seed: int, **parameters) -> float:
+    """Return the held-out log likelihood per cell minus that of the true model."""
     drawn = draw(seed)
     held = hold_out(drawn.X, 0.1, seed)
     model = IRM(random_state=seed, **parameters).fit(held.X, unseen=held.unseen)
@@ -23,8 +23,8 @@ def gap_to_oracle(draw, seed: int, **parameters) -> float:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("inference", ["acvb0", "acvb"])
 @pytest.mark.parametrize("draw", [synth1, synth2], ids=["synth1", "synth2"])
-def test_averaged_methods_come_within_0_005_of_the_oracle(draw, inference):
-    gaps = [gap_to_oracle(draw, seed, inference=inference, **PAPER) for seed in SEEDS]
+def test_averaged_methods_are_within_0_005_of_the_true_model(draw, inference):
+    gaps = [gap_to_truth(draw, seed, inference=inference, **PAPER) for seed in SEEDS]
     assert np.mean(gaps) > -0.005
 
 
@@ -34,15 +34,15 @@ def test_averaged_methods_come_within_0_005_of_the_oracle(draw, inference):
     [(synth1, "vb", 500), (synth2, "vb", 500), (synth1, "gibbs", 300), (synth2, "gibbs", 60)],
     ids=["synth1-vb", "synth2-vb", "synth1-gibbs", "synth2-gibbs"],
 )
-def test_vb_and_gibbs_run_to_their_end(draw, inference, max_iter):
+def test_vb_and_gibbs_are_within_0_05_of_the_true_model(draw, inference, max_iter):
     gaps = [
-        gap_to_oracle(draw, seed, inference=inference, max_iter=max_iter, **PAPER) for seed in SEEDS
+        gap_to_truth(draw, seed, inference=inference, max_iter=max_iter, **PAPER) for seed in SEEDS
     ]
     assert np.mean(gaps) > -0.05
 
 
-def test_a_shuffled_relation_is_far_from_the_oracle():
-    """Negative control: with the rows' links shuffled there is nothing left to find."""
+def test_shuffled_relation_is_far_from_the_true_model():
+    """Negative control: the links of each row are shuffled, so no column clusters exist."""
     drawn = synth1(0)
     held = hold_out(drawn.X, 0.1, 0)
     rng = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def test_a_shuffled_relation_is_far_from_the_oracle():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("inference", ["acvb0", "acvb", "vb", "cvb0"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_no_structure_gives_no_structure_back(inference, seed):
+def test_random_links_give_one_cluster(inference, seed):
     X = (np.random.default_rng(seed).random((60, 80)) < 0.3).astype(float)
     model = IRM(inference=inference, random_state=seed, max_iter=300, **PAPER).fit(X)
     assert model.block_probability_.shape == (1, 1)
@@ -67,7 +67,7 @@ def test_no_structure_gives_no_structure_back(inference, seed):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_link_probabilities_are_calibrated():
-    """Among cells given probability p, a share p are links."""
+    """Of the cells predicted with probability p, the fraction p are links."""
     drawn = synth2(1)
     held = hold_out(drawn.X, 0.1, 1)
     model = IRM(random_state=1, max_iter=80, **PAPER).fit(held.X, unseen=held.unseen)

@@ -1,4 +1,4 @@
-"""Reading relations: every format, names, unseen cells, kinds, size, and refusals."""
+"""Building relations: input formats, names, unseen cells, kinds, memory, and errors."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-import coblock.estimator
+import coblock.inference.fit
 from coblock import IRM, Relation
 
 KINDS = ("bipartite", "directed", "undirected")
@@ -34,7 +34,7 @@ VOTES = np.array(
 
 
 def dense(start: np.ndarray, end: np.ndarray, width: int) -> np.ndarray:
-    """The boolean matrix that a compressed pattern stands for; refuses unsorted or double ends."""
+    """Return the boolean matrix of a compressed pattern, whose ends must be sorted and distinct."""
     matrix = np.zeros((start.size - 1, width), dtype=bool)
     for i in range(start.size - 1):
         ends = end[start[i] : start[i + 1]]
@@ -44,9 +44,9 @@ def dense(start: np.ndarray, end: np.ndarray, width: int) -> np.ndarray:
 
 
 def links_and_unseen(relation: Relation) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The two patterns as each place has them, first index always the row."""
+    """Return links and unseen cells of each place as matrices with rows first."""
     rows, columns = relation.shape
-    places = [place for domain in relation.places for place in domain]
+    places = [place for domain in relation.incidence for place in domain]
     found = []
     for number, place in enumerate(places):
         width = columns if number == 0 else rows
@@ -60,9 +60,9 @@ def links_and_unseen(relation: Relation) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def assert_same(left: Relation, right: Relation) -> None:
     assert (left.kind, left.shape) == (right.kind, right.shape)
-    assert_array_equal(left.self_link, right.self_link)
-    assert_array_equal(left.self_seen, right.self_seen)
-    for domain, other in zip(left.places, right.places, strict=True):
+    assert_array_equal(left.own_link, right.own_link)
+    assert_array_equal(left.own_seen, right.own_seen)
+    for domain, other in zip(left.incidence, right.incidence, strict=True):
         for place, twin in zip(domain, other, strict=True):
             for name in place._fields:
                 assert_array_equal(getattr(place, name), getattr(twin, name))
@@ -74,13 +74,13 @@ def assert_same(left: Relation, right: Relation) -> None:
 
 @pytest.mark.parametrize("container", ["array", "matrix"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_sparse_format_reads_as_the_dense_array(name, container):
+def test_every_sparse_format_agrees_with_the_dense_array(name, container):
     X = getattr(sparse, f"{name}_{container}")(VOTES)
     assert (X.format, isinstance(X, sparse.sparray)) == (name, container == "array")
     assert_same(Relation.build(X), Relation.build(VOTES))
 
 
-def test_duplicates_of_a_coo_matrix_add_up():
+def test_duplicates_of_a_coo_matrix_are_summed():
     rows, columns, values = [0, 0, 1, 1], [2, 2, 0, 0], [0.4, 0.4, 0.4, NAN]
     X = sparse.coo_array((values, (rows, columns)), shape=(2, 3))
     links, unseen = links_and_unseen(Relation.build(X, binarize=0.5))[0]
@@ -90,7 +90,7 @@ def test_duplicates_of_a_coo_matrix_add_up():
 
 
 def test_duplicates_of_small_integers_do_not_overflow():
-    """256 purchases of one thing are a link, although they do not fit into a byte."""
+    """256 duplicates are a link, although their sum does not fit into a byte."""
     ones, zeros = np.ones(256, dtype=np.uint8), np.zeros(256, dtype=int)
     X = sparse.coo_array((ones, (zeros, zeros)), shape=(2, 2))
     assert Relation.build(X).n_links == 1
@@ -158,7 +158,7 @@ def test_nulls_of_integers_and_booleans_are_unseen(make):
 
 
 @pytest.mark.parametrize("make", MIXED_FRAMES.values(), ids=MIXED_FRAMES)
-def test_the_estimator_reads_frames_as_the_relation_does(make):
+def test_the_estimator_and_the_relation_agree_on_frames(make):
     frame, matrix = make(), np.array([[1, 1, 0.5], [NAN, 0, NAN], [0, NAN, 0]])
     fitted = [IRM(max_iter=3, tol=0, random_state=0).fit(X) for X in (frame, matrix)]
     assert_array_equal(fitted[0].row_membership_, fitted[1].row_membership_)
@@ -166,7 +166,7 @@ def test_the_estimator_reads_frames_as_the_relation_does(make):
 
 
 @pytest.mark.parametrize("library", [pd, pl], ids=["pandas", "polars"])
-def test_a_column_that_is_no_number_is_refused(library):
+def test_a_column_without_numbers_is_refused(library):
     frame = library.DataFrame({"age": [3, 4], "name": ["Ann", "Bo"], "town": ["A", "B"]})
     with pytest.raises(TypeError, match=r"2 of 3 columns .* the first is 'name'.*one row per obj"):
         Relation.build(frame)
@@ -177,7 +177,7 @@ def test_a_column_that_is_no_number_is_refused(library):
 # Names
 
 
-def test_names_can_be_given_and_win_over_those_of_a_frame():
+def test_given_names_replace_those_of_a_frame():
     frame = pd.DataFrame(np.eye(2), index=["a", "b"], columns=["c", "d"])
     relation = Relation.build(frame, row_names=[1, 2], column_names=np.array(["e", "f"]))
     assert (relation.row_names, relation.column_names) == (("1", "2"), ("e", "f"))
@@ -202,13 +202,13 @@ def test_stored_zeros_are_unseen_too(name):
     assert_array_equal(np.argwhere(found), [[0, 1], [1, 0], [2, 0], [2, 2]])
 
 
-def test_unseen_adds_to_nan():
+def test_unseen_and_nan_are_combined():
     X, unseen = np.array([[NAN, 0.0], [1.0, 0.0]]), sparse.csr_array([[1, 0], [0, 1]])
     assert Relation.build(X, unseen=unseen).n_unseen == 2
 
 
-def test_unseen_is_not_lost_when_a_relation_is_fitted():
-    """A Relation has its unseen cells already; more of them must be taken in or refused."""
+def test_unseen_is_not_ignored_when_a_relation_is_fitted():
+    """A Relation already has unseen cells; more of them must be used or refused."""
     X, unseen = np.kron(np.eye(2), np.ones((3, 3))), sparse.csr_array(np.eye(6)[::-1])
     model, refusal = IRM(max_iter=2, tol=0, random_state=0), ""
     try:
@@ -252,20 +252,20 @@ def test_directed_senders_and_receivers_agree_with_the_dense_matrix(X, self_link
         warnings.simplefilter("ignore", UserWarning)
         relation = Relation.build(X, kind="directed", self_links=self_links)
     apart = ~np.eye(len(X), dtype=bool)
-    linked, hidden = np.nan_to_num(X) > 0, np.isnan(X)
+    linked, is_nan = np.nan_to_num(X) > 0, np.isnan(X)
     for links, unseen in links_and_unseen(relation):
         assert_array_equal(links, linked & apart)
-        assert_array_equal(unseen, hidden & apart)
+        assert_array_equal(unseen, is_nan & apart)
     counts = apart | self_links
-    assert_array_equal(relation.self_link, np.diag(linked & counts))
-    assert_array_equal(relation.self_seen, np.diag(~hidden & counts))
+    assert_array_equal(relation.own_link, np.diag(linked & counts))
+    assert_array_equal(relation.own_seen, np.diag(~is_nan & counts))
     assert relation.n_links == (linked & counts).sum()
-    assert relation.n_unseen == (hidden & apart).sum()
-    assert relation.n_cells == (~hidden & counts).sum()
+    assert relation.n_unseen == (is_nan & apart).sum()
+    assert relation.n_cells == (~is_nan & counts).sum()
 
 
 @given(squares)
-def test_an_upper_triangle_is_the_symmetric_matrix(X):
+def test_a_triangle_is_read_as_the_symmetric_matrix(X):
     upper = np.triu(X, 1)
     full = np.where(np.triu(np.ones_like(X), 1) > 0, upper, upper.T)
     relation = Relation.build(full, kind="undirected")
@@ -281,9 +281,10 @@ def test_an_upper_triangle_is_the_symmetric_matrix(X):
 
 @given(matrices)
 def test_transposing_swaps_rows_and_columns(X):
-    there, back = Relation.build(X), Relation.build(X.T)
-    ours, theirs = there.places[0] + there.places[1], back.places[1] + back.places[0]
-    for place, twin in zip(ours, theirs, strict=True):
+    relation, transposed = Relation.build(X), Relation.build(X.T)
+    places = relation.incidence[0] + relation.incidence[1]
+    swapped = transposed.incidence[1] + transposed.incidence[0]
+    for place, twin in zip(places, swapped, strict=True):
         for name in place._fields:
             assert_array_equal(getattr(place, name), getattr(twin, name))
 
@@ -293,7 +294,7 @@ def test_self_links_are_left_out_with_a_warning(kind):
     X = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
     with pytest.warns(UserWarning, match=rf"2 links .* the diagonal of a {kind} relation"):
         relation = Relation.build(X, kind=kind)
-    assert (relation.n_links, relation.self_link.sum(), relation.self_seen.sum()) == (2, 0, 0)
+    assert (relation.n_links, relation.own_link.sum(), relation.own_seen.sum()) == (2, 0, 0)
     with pytest.warns(UserWarning, match="2 links of objects with themselves"):
         IRM(kind, max_iter=1, tol=0).fit(X)
 
@@ -303,12 +304,12 @@ def test_self_links_can_be_kept():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         relation = Relation.build(X, kind="directed", self_links=True)
-    assert_array_equal(relation.self_link, [1, 0, 0])
-    assert_array_equal(relation.self_seen, [1, 0, 1])
+    assert_array_equal(relation.own_link, [1, 0, 0])
+    assert_array_equal(relation.own_seen, [1, 0, 1])
     assert (relation.n_links, relation.n_unseen, relation.n_cells) == (3, 0, 8)
 
 
-def test_no_warning_where_no_object_links_to_itself():
+def test_no_warning_without_self_links():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for kind in ("directed", "undirected"):
@@ -316,7 +317,7 @@ def test_no_warning_where_no_object_links_to_itself():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_relation_is_fitted_as_the_matrix_it_was_built_from(kind):
+def test_a_relation_and_its_matrix_give_the_same_fit(kind):
     X = np.triu(np.kron(np.eye(2), np.ones((4, 4))), 1)
     settings = {"relation": kind, "max_iter": 4, "tol": 0, "random_state": 0}
     from_relation = IRM(**settings).fit(Relation.build(X, kind=kind))
@@ -326,11 +327,11 @@ def test_a_relation_is_fitted_as_the_matrix_it_was_built_from(kind):
         IRM("directed" if kind == "bipartite" else "bipartite").fit(Relation.build(X, kind=kind))
 
 
-# What is not done to the input
+# The input is not changed
 
 
 def parts(X) -> list[np.ndarray]:
-    """The arrays that hold a matrix."""
+    """Return the arrays of a matrix."""
     if not sparse.issparse(X):
         return [X]
     names = ("data", "indices", "indptr", "row", "col", "rows", "offsets")
@@ -338,7 +339,7 @@ def parts(X) -> list[np.ndarray]:
 
 
 def untidy_csr() -> sparse.csr_array:
-    """Unsorted indices, a duplicate, a stored zero and a NaN."""
+    """Return a matrix with unsorted indices, a duplicate, a stored zero and a NaN."""
     data, indices = np.array([1.0, 2.0, 0.5, 0.5, 0.0, NAN]), np.array([2, 0, 1, 1, 3, 1])
     return sparse.csr_array((data, indices, np.array([0, 2, 4, 6, 6])), shape=(4, 4))
 
@@ -360,7 +361,7 @@ def test_the_input_is_not_modified(make, kind):
         Relation.build(X, unseen=unseen, kind=kind)
         IRM(kind, max_iter=1, tol=0).fit(X, unseen=unseen)
     for now, before in zip(parts(X), parts(untouched), strict=True):
-        if now.dtype == object:  # lil keeps lists
+        if now.dtype == object:  # lists of a lil matrix
             assert repr(now.tolist()) == repr(before.tolist())
         else:
             assert_array_equal(now, before)
@@ -369,8 +370,8 @@ def test_the_input_is_not_modified(make, kind):
 
 @pytest.mark.parametrize(
     "name", [name for name in INPUTS if name not in {"lil", "dok"}]
-)  # those hold no arrays
-def test_read_only_input_will_do(name):
+)  # which hold no arrays
+def test_read_only_input_is_accepted(name):
     make = INPUTS[name]
     X = make()
     for part in parts(X):
@@ -380,7 +381,7 @@ def test_read_only_input_will_do(name):
     IRM(max_iter=1, tol=0).fit(X).predict(X)
 
 
-# Size
+# Memory
 
 
 OBJECTS, LINKS = 200_000, 1_000
@@ -388,7 +389,7 @@ MOST_BYTES_PER_OBJECT = 1_000  # one bit per cell would be 25,000
 
 
 def peak_memory(action) -> int:
-    """Bytes that an action holds at its peak, reserved but untouched ones included."""
+    """Return the peak memory of an action in bytes, including allocated but unused memory."""
     tracemalloc.start()
     try:
         action()
@@ -398,17 +399,17 @@ def peak_memory(action) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_large_relation_takes_memory_by_objects_not_by_cells(kind):
+def test_memory_grows_with_objects_and_not_with_cells(kind):
     rng = np.random.default_rng(0)
     rows, columns = (rng.permutation(OBJECTS)[: 2 * LINKS] for _ in range(2))
     ones = np.ones(LINKS)
     X = sparse.coo_array((ones, (rows[:LINKS], columns[:LINKS])), shape=(OBJECTS, OBJECTS))
-    hidden = sparse.coo_array((ones, (rows[LINKS:], columns[LINKS:])), shape=(OBJECTS, OBJECTS))
+    unseen = sparse.coo_array((ones, (rows[LINKS:], columns[LINKS:])), shape=(OBJECTS, OBJECTS))
     relation = None
 
     def build():
         nonlocal relation
-        relation = Relation.build(X, unseen=hidden, kind=kind)
+        relation = Relation.build(X, unseen=unseen, kind=kind)
 
     assert peak_memory(build) < MOST_BYTES_PER_OBJECT * OBJECTS
     assert (relation.n_links, relation.n_unseen) == (LINKS, LINKS)
@@ -416,29 +417,28 @@ def test_a_large_relation_takes_memory_by_objects_not_by_cells(kind):
 
     def fit():
         with pytest.warns(ConvergenceWarning):
-            model.fit(X, unseen=hidden)
+            model.fit(X, unseen=unseen)
 
     assert peak_memory(fit) < MOST_BYTES_PER_OBJECT * OBJECTS
     assert model.row_labels_.shape == (OBJECTS,)
-    pairs_counted_twice = kind == "undirected"
     links, cells = model.block_links_, model.block_cells_
-    if pairs_counted_twice:
+    if kind == "undirected":  # each block is stored twice
         links, cells = np.triu(links), np.triu(cells)
     assert links.sum() == pytest.approx(LINKS)
     assert cells.sum() == pytest.approx(relation.n_cells, rel=1e-9)
 
 
-def test_the_memory_test_can_fail():
-    """A thousandth of the cells, never written to, is noticed."""
+def test_the_memory_test_notices_a_dense_array():
+    """Negative control: an array of a thousandth of the cells, never written to."""
     needed = peak_memory(lambda: np.zeros((OBJECTS // 1_000, OBJECTS)))
     assert needed > MOST_BYTES_PER_OBJECT * OBJECTS
 
 
-# Refusals
+# Errors
 
 
 def with_index(name: str, index: int) -> sparse.sparray:
-    """A compressed matrix with a broken index in its third line."""
+    """Return a compressed matrix with a wrong index in its third row or column."""
     X = sparse.eye_array(4, 5).asformat(name)
     X.indices[2] = index
     return X
@@ -449,7 +449,7 @@ INFINITE = np.array([[0.0, np.inf, 0.0], [-np.inf, 0.0, 1.0]])
 NEGATIVE_INFINITE = np.array([[0.0, 0.0], [0.0, -np.inf]])
 CORNER = sparse.csr_array(([1.0], ([0], [1])), shape=(2, 2))
 
-# what is given, how, which error, and the words that the relation and the estimator must say
+# input, options, error, and words of the message; those of the estimator follow after a bar
 BAD_RELATIONS = {
     "not binary": (HALF, {"binarize": None}, ValueError, "2 of 3 stored; X[0, 1] = 0.5; binarize="),
     "not binary, sparse": (
@@ -580,7 +580,7 @@ BAD_RELATIONS = {
 
 
 def assert_says(message: str, words: str) -> None:
-    """All words, parted by semicolons, stand in the message; a bar parts the two faces' words."""
+    """Assert that a message has all words, separated by semicolons, of one of the alternatives."""
     missing = [
         [word for word in option.split("; ") if word not in message.replace("\n", " ")]
         for option in words.split("|")
@@ -588,7 +588,7 @@ def assert_says(message: str, words: str) -> None:
     assert [] in missing, f"{message!r} does not say {missing}"
 
 
-def test_the_check_for_words_can_fail():
+def test_assert_says_notices_missing_words():
     assert_says("There are 3 rows.", "2 columns|3; rows")
     with pytest.raises(AssertionError, match="does not say"):
         assert_says("There are 3 rows.", "3; columns")
@@ -596,16 +596,16 @@ def test_the_check_for_words_can_fail():
 
 @pytest.fixture
 def no_work(monkeypatch):
-    """Make the estimator fail as soon as it begins to fit."""
+    """Fail the test as soon as the estimator begins to fit."""
 
     def begun(*_args, **_kwargs):
-        pytest.fail("The fit has begun although the input is bad.")
+        pytest.fail("The fit has begun although the input is wrong.")
 
-    monkeypatch.setattr(coblock.estimator, "fit", begun)
+    monkeypatch.setattr(coblock.inference.fit.Fit, "run", begun)
 
 
 @pytest.mark.parametrize("case", BAD_RELATIONS.values(), ids=BAD_RELATIONS)
-def test_bad_relations_are_refused_in_words(case):
+def test_wrong_input_is_refused(case):
     X, settings, error, words = case
     with pytest.raises(error) as caught:
         Relation.build(X, **settings)
@@ -614,7 +614,7 @@ def test_bad_relations_are_refused_in_words(case):
 
 @pytest.mark.parametrize("case", BAD_RELATIONS.values(), ids=BAD_RELATIONS)
 @pytest.mark.usefixtures("no_work")
-def test_bad_relations_are_refused_before_any_work_is_done(case):
+def test_wrong_input_is_refused_before_the_fit(case):
     X, settings, error, words = case
     settings = dict(settings)
     unseen = settings.pop("unseen", None)
@@ -626,7 +626,7 @@ def test_bad_relations_are_refused_before_any_work_is_done(case):
 
 @pytest.mark.parametrize("side", ["row", "column"])
 @pytest.mark.parametrize("names", [["a"], list("abc"), []])
-def test_names_must_fit(side, names):
+def test_names_must_match_the_objects(side, names):
     with pytest.raises(ValueError, match=rf"2 {side}s, but {len(names)} {side} names"):
         Relation.build(np.eye(2), **{f"{side}_names": names})
 
@@ -671,7 +671,7 @@ BAD_PARAMETERS = [
     BAD_PARAMETERS,
 )
 @pytest.mark.usefixtures("no_work")
-def test_bad_parameters_are_refused_before_any_work_is_done(name, value, error, words):
+def test_wrong_parameters_are_refused_before_the_fit(name, value, error, words):
     model = IRM(**{name: value})
     with pytest.raises(error) as caught:
         model.fit(np.eye(3))
@@ -679,13 +679,13 @@ def test_bad_parameters_are_refused_before_any_work_is_done(name, value, error, 
 
 
 @pytest.mark.usefixtures("no_work")
-def test_gibbs_knows_no_prior_per_block():
+def test_gibbs_refuses_a_prior_per_block():
     with pytest.raises(ValueError, match=r"'gibbs'.*prior='shared'"):
         IRM(inference="gibbs", prior="per-block").fit(np.eye(3))
 
 
 @pytest.mark.usefixtures("no_work")
-def test_the_check_for_work_can_fail():
+def test_the_no_work_fixture_notices_a_fit():
     with pytest.raises(pytest.fail.Exception, match="has begun"):
         IRM().fit(np.eye(3))
 
@@ -704,8 +704,8 @@ X.indptr[2] = 1_000_000""",
 
 
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
-def test_a_broken_sparse_matrix_does_not_bring_the_process_down(damage):
-    """In a process of its own, because it may."""
+def test_a_broken_sparse_matrix_does_not_crash_the_process(damage):
+    """The test uses a separate process, because a failure would crash it."""
     program = f"""
 import numpy as np
 from scipy import sparse
@@ -732,7 +732,7 @@ def test_masked_cells_are_unseen():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_patterns_make_the_same_relation(kind):
+def test_patterns_and_matrices_give_the_same_relation(kind):
     rng = np.random.default_rng(0)
     values = rng.choice([0.0, 1.0, NAN], size=(7, 7), p=[0.6, 0.3, 0.1])
     np.fill_diagonal(values, 0.0)
@@ -742,6 +742,6 @@ def test_patterns_make_the_same_relation(kind):
     taken = Relation.from_patterns(links, unseen, kind=kind)
     for left, right in zip(links_and_unseen(built), links_and_unseen(taken), strict=True):
         assert_array_equal(left, right)
-    assert_array_equal(built.self_link, taken.self_link)
-    assert taken.self_link.dtype == taken.self_seen.dtype == np.float64
+    assert_array_equal(built.own_link, taken.own_link)
+    assert taken.own_link.dtype == taken.own_seen.dtype == np.float64
     assert (built.n_links, built.n_unseen) == (taken.n_links, taken.n_unseen)

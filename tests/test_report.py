@@ -1,4 +1,4 @@
-"""The report: all is there, all is true, nothing runs that is not ours, and it stays small."""
+"""Test the report page: content, size, determinism and safety."""
 
 import base64
 import hashlib
@@ -25,10 +25,10 @@ from coblock import IRM
 from coblock.analysis.summary import typical_members
 from coblock.model.relation import Relation
 from coblock.model.result import Result
-from coblock.ui.report import names as searchable
-from coblock.ui.report import render, words, write_report
-from coblock.ui.report.citation import BIBTEX
-from coblock.ui.report.clusters import TYPICAL, sides
+from coblock.ui.names import percent
+from coblock.ui.report import render, write_report
+from coblock.ui.report.clusters import TYPICAL_MEMBERS, domain_cards
+from coblock.ui.report.search import pack_names
 from fabricated import (
     NASTY,
     large_result,
@@ -38,6 +38,7 @@ from fabricated import (
 )
 
 ROOT = Path(__file__).parent.parent
+TEMPLATES = ROOT / "src/coblock/ui/report/templates"
 MOST_BYTES = 3_000_000
 SETTINGS = {"inference": "acvb0", "tol": 1e-5, "init": np.zeros(16), "random_state": 7}
 ROWS = [f"buyer {i}" for i in range(16)]
@@ -45,7 +46,7 @@ COLUMNS = [f"thing {j}" for j in range(12)]
 
 
 class Page(HTMLParser):
-    """Tags, attributes and texts of a page."""
+    """The tags, attributes and texts of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -70,7 +71,7 @@ class Page(HTMLParser):
 
 
 def element(page: str, name: str) -> str:
-    """The text of the element with this id, which holds no other."""
+    """Return the text of the element with this id, which contains no other element."""
     return re.search(rf'id="{name}"[^>]*>([^<]*)<', page)[1]
 
 
@@ -79,7 +80,7 @@ def unpacked(page: str) -> list[dict]:
 
 
 def visible(page: str) -> str:
-    """What a reader sees, without tags, in one line."""
+    """Return the visible text of a page on one line."""
     body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
 
@@ -89,10 +90,10 @@ def page() -> str:
     return render(small_result(ROWS, COLUMNS), settings=SETTINGS, title="Who buys what")
 
 
-# What is there
+# Content
 
 
-def test_every_part_of_the_report_is_there(page):
+def test_the_report_has_all_parts(page):
     parsed = Page(page)
     assert page.startswith("<!doctype html>")
     parts = {"relation", "blocks", "rows", "columns", "fit", "cite", "search", "map", "readout"}
@@ -102,14 +103,14 @@ def test_every_part_of_the_report_is_there(page):
     assert "row-3" not in parsed.ids
 
 
-def test_every_link_within_the_page_leads_somewhere(page):
+def test_every_link_within_the_page_has_a_target(page):
     parsed = Page(page)
     targets = [a["href"] for tag, a in parsed.tags if tag == "a"]
     assert len(targets) > 10
     assert {target[1:] for target in targets} <= set(parsed.ids)
 
 
-def test_the_numbers_of_the_relation_are_told(page):
+def test_the_page_shows_the_numbers_of_the_relation(page):
     text = visible(page)
     relation = small_result().relation
     assert "Who buys what" in text
@@ -119,7 +120,7 @@ def test_the_numbers_of_the_relation_are_told(page):
         ("Columns", "12"),
         ("Links", f"{relation.n_links}"),
         ("Unseen cells", "1"),
-        ("Density", words.percent(relation.density)),
+        ("Density", percent(relation.density)),
     ]:
         assert f"{what} {value} " in text
 
@@ -133,11 +134,11 @@ def test_cards_have_size_certainty_members_and_partners(page):
     assert sum(name in card for name in members) == 6
     assert "and 1 more" in card
     strongest = result.block_probability[0].max()
-    assert re.search(rf"Strongest partners 0 {words.percent(strongest)}", card)
+    assert re.search(rf"Strongest partners 0 {percent(strongest)}", card)
 
 
 @pytest.mark.parametrize("d", [0, 1])
-def test_typical_members_are_those_of_the_summary(d):
+def test_cards_and_summary_have_the_same_typical_members(d):
     rng = np.random.default_rng(5)
     result = small_result(ROWS, COLUMNS)
     q = result.memberships[d] * rng.random(result.memberships[d].shape)
@@ -145,14 +146,13 @@ def test_typical_members_are_those_of_the_summary(d):
     memberships = [q if place == d else other for place, other in enumerate(result.memberships)]
     labels = [other.argmax(axis=1).astype(np.int32) for other in memberships]
     result = replace(result, memberships=memberships, labels=labels)
-    side = sides(result)[d]
-    for card in side.cards:
-        expected = typical_members(q, labels[d], card.number, (ROWS, COLUMNS)[d], TYPICAL)
+    for card in domain_cards(result)[d].cards:
+        expected = typical_members(q, labels[d], card.number, (ROWS, COLUMNS)[d], TYPICAL_MEMBERS)
         more = [f"... {card.others:,} more"] if card.others else []
         assert card.typical + more == expected
 
 
-def test_weakest_partners_are_others_than_the_strongest():
+def test_weakest_and_strongest_partners_are_disjoint():
     labels = [np.arange(2), np.arange(8)]
     X = np.tril(np.ones((2, 8)))
     page = render(result_of(Relation.build(X), *labels), settings={})
@@ -163,16 +163,16 @@ def test_weakest_partners_are_others_than_the_strongest():
     assert not set(linked[0]) & set(linked[1])
 
 
-def test_settings_are_told_with_the_seed_first(page):
+def test_settings_start_with_the_seed(page):
     text = visible(page)
     assert "Seed 7." in text
     assert re.search(r"random_state 7 inference acvb0 tol 1e-05 init array of shape 16", text)
 
 
-def test_the_state_of_the_fit_is_told(page):
+def test_the_page_shows_whether_the_fit_converged(page):
     assert "Converged after 12 sweeps." in visible(page)
     stopped = visible(render(small_result(converged=False), settings={}))
-    assert "Stopped after 12 sweeps, before the memberships came to rest" in stopped
+    assert "Stopped after 12 sweeps, before the memberships converged" in stopped
     assert "Converged" not in stopped
 
 
@@ -184,17 +184,18 @@ def test_a_result_without_sweeps_has_a_page():
 
 def test_the_citation_agrees_with_the_repository():
     cff = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    bibtex = (TEMPLATES / "citation.bib").read_text(encoding="utf-8")
     for what in ("title", "journal"):
         cited = re.search(rf'{what}: "(Averaged[^"]*|Journal[^"]*)"', cff)[1]
-        assert f"{{{{{cited}}}}}" in BIBTEX
+        assert f"{{{cited}}}" in bibtex
     for name in re.findall(r"family-names: (\w+)\n\s+given-names: (\w+)", cff):
-        assert ", ".join(name) in BIBTEX
+        assert ", ".join(name) in bibtex
     for what in ("volume", "year"):
-        assert re.search(rf"{what}: (\d+)", cff)[1] in re.search(rf"{what} .*", BIBTEX)[0]
-    assert re.search(r"license: (\S+)", cff)[1] in BIBTEX
+        assert re.search(rf"{what}: (\d+)", cff)[1] in re.search(rf"{what} .*", bibtex)[0]
+    assert re.search(r"license: (\S+)", cff)[1] in bibtex
 
 
-def test_block_data_are_the_result(page):
+def test_block_data_equal_the_result(page):
     result = small_result(ROWS, COLUMNS)
     blocks = json.loads(element(page, "data"))["blocks"]
     assert blocks["shape"] == [3, 2]
@@ -221,7 +222,7 @@ def test_one_domain_has_one_set_of_cards(kind, named):
     assert len(unpacked(page)) == 1
 
 
-def test_without_names_objects_have_numbers():
+def test_objects_without_names_are_shown_by_number():
     page = render(small_result(), settings=SETTINGS)
     assert "by its number, counted from 0" in visible(page)
     rows, columns = unpacked(page)
@@ -251,18 +252,18 @@ def test_names_are_packed_with_their_clusters_and_certainty(page):
         np.testing.assert_allclose(sure, 100 * own, atol=0.5)
 
 
-def test_where_room_is_short_the_surest_of_every_cluster_stay():
+def test_a_size_limit_keeps_the_most_certain_members_of_each_cluster():
     result = small_result([os.urandom(20).hex() for _ in range(16)], COLUMNS)
-    everything = searchable.pack(result)
-    assert everything.complete(result)
-    some = searchable.pack(result, len(everything.packed) // 2)
+    everything = pack_names(result)
+    assert everything.is_complete(result)
+    some = pack_names(result, len(everything.packed) // 2)
     assert len(some.packed) <= len(everything.packed) // 2
-    assert not some.complete(result)
-    assert 0 < some.most < 8
+    assert not some.is_complete(result)
+    assert 0 < some.per_cluster < 8
     rows, columns = json.loads(zlib.decompress(base64.b64decode(some.packed)))
-    assert rows["counts"] == [min(size, some.most) for size in (7, 5, 4)]
+    assert rows["counts"] == [min(size, some.per_cluster) for size in (7, 5, 4)]
     assert [len(rows["names"]), len(columns["names"])] == some.kept
-    nothing = searchable.pack(result, 120)
+    nothing = pack_names(result, 120)
     assert nothing.kept == [0, 0]
 
 
@@ -279,25 +280,25 @@ def large_page(large) -> str:
     return render(large, settings=SETTINGS)
 
 
-def test_a_million_links_stay_below_three_megabytes(large, large_page):
+def test_a_page_with_a_million_links_is_below_three_megabytes(large, large_page):
     page = large_page
     assert large.relation.n_links == 1_000_000
     assert len(page.encode()) < MOST_BYTES
     text = visible(page)
     assert "30 smaller clusters with" in text
     assert "have no card here" in text
-    assert re.search(r"knows [\d,]+ of 100,000 rows and [\d,]+ of 20,000 columns", text)
-    assert "each pixel stands for about 139 × 28 cells" in text
+    assert re.search(r"contains [\d,]+ of 100,000 rows and [\d,]+ of 20,000 columns", text)
+    assert "Each pixel covers about 139 × 28 cells" in text
 
 
-def test_no_picture_is_drawn_link_by_link(large_page):
+def test_links_are_not_drawn_as_elements(large_page):
     drawn = re.search(r'<svg id="sorted".*?</svg>', large_page, re.DOTALL)[0]
     assert drawn.count("<image") == 1
     assert drawn.count("<line") < 250
     assert drawn.count("<") < 600
 
 
-def test_the_longest_names_do_not_break_the_bound():
+def test_long_names_do_not_exceed_the_size_limit():
     rows, columns = np.arange(400) % 120, np.arange(300) % 110
     names = ["\"'<&>" * 400 + str(i) for i in range(400)]
     X = np.random.default_rng(0).random((400, 300)) < 0.3
@@ -308,7 +309,7 @@ def test_the_longest_names_do_not_break_the_bound():
     assert len(page.encode()) < MOST_BYTES
 
 
-# The same result, the same page
+# Determinism
 
 
 def test_the_same_result_gives_the_same_page(page):
@@ -341,14 +342,14 @@ def test_another_process_gives_the_same_page():
     assert found.stdout.strip() == hashlib.sha256(page.encode()).hexdigest()
 
 
-# Harm
+# Safety
 
 
 def tags_of(page: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(tag, tuple(attributes)) for tag, attributes in Page(page).tags]
 
 
-def test_names_make_no_elements_and_no_attributes():
+def test_names_do_not_create_elements_or_attributes():
     harmless = [f"name {i}" for i in range(16)]
     plain = tags_of(render(small_result(harmless, harmless[:12]), settings={}, title="plain"))
     nasty = render(small_result(NASTY, NASTY[:12]), settings={}, title=NASTY[0])
@@ -363,7 +364,7 @@ def test_the_comparison_of_tags_can_fail(page):
 
 
 def named(names: list[str]) -> Result:
-    """The same result for every example, but for its names."""
+    """Return the same result for every example, with other names."""
     result = network()
     relation = replace(result.relation, row_names=tuple(names), column_names=tuple(names))
     return replace(result, relation=relation)
@@ -385,13 +386,13 @@ def plain_tags() -> list[tuple[str, tuple[str, ...]]]:
     value=st.text(max_size=30),
     title=st.text(min_size=1, max_size=30),
 )
-def test_no_text_makes_elements(names, value, title):
+def test_text_does_not_create_elements(names, value, title):
     page = render(named(names), settings={"a": value}, title=title)
     assert tags_of(page) == plain_tags()
     json.loads(element(page, "data"))
 
 
-def test_the_policy_allows_only_what_is_ours(page):
+def test_the_policy_allows_only_our_style_and_script(page):
     parsed = Page(page)
     policy = next(a["content"] for tag, a in parsed.tags if "http-equiv" in a)
     assert policy.startswith("default-src 'none'; ")
@@ -405,7 +406,7 @@ def test_the_policy_allows_only_what_is_ours(page):
     assert not any("style" in attributes for _, attributes in parsed.tags)
 
 
-def test_nothing_is_fetched(page):
+def test_the_page_has_no_external_addresses(page):
     addresses = [
         value
         for tag, attributes in Page(page).tags
@@ -424,7 +425,7 @@ def test_nothing_is_fetched(page):
 # The file
 
 
-def test_the_file_is_written_whole(tmp_path, page):
+def test_the_file_is_replaced(tmp_path, page):
     path = tmp_path / "report.html"
     path.write_text("old", encoding="utf-8")
     write_report(small_result(ROWS, COLUMNS), path, settings=SETTINGS, title="Who buys what")
@@ -432,7 +433,7 @@ def test_the_file_is_written_whole(tmp_path, page):
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def test_a_failure_leaves_the_old_file_only(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("old", encoding="utf-8")
 
@@ -452,7 +453,7 @@ def test_half_a_surrogate_pair_in_a_name_can_be_written(tmp_path):
     assert path.read_bytes().decode("utf-8")
 
 
-def test_places_that_cannot_be_written_are_refused(tmp_path):
+def test_paths_that_cannot_be_written_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         write_report(small_result(), tmp_path / "no" / "report.html", settings={})
     with pytest.raises(IsADirectoryError, match="is a folder, not a file"):
@@ -460,11 +461,11 @@ def test_places_that_cannot_be_written_are_refused(tmp_path):
 
 
 def test_templates_are_in_the_package(tmp_path):
-    """What hatchling would ship: every file below src/coblock that git does not ignore."""
+    """Build a wheel: it has every file below src/coblock that git does not ignore."""
     wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path)))
     with zipfile.ZipFile(wheel) as archive:
         shipped = set(archive.namelist())
-    for name in ("report.html.j2", "report.css", "report.js", "notebook.html.j2"):
+    for name in ("report.html.j2", "report.css", "report.js", "notebook.html.j2", "citation.bib"):
         assert f"coblock/ui/report/templates/{name}" in shipped
 
 

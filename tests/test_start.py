@@ -1,4 +1,4 @@
-"""Starts: spectral, labels, an earlier model; relations that are hard to start on."""
+"""Starts: spectral, random, labels, an earlier model; relations that are hard to start on."""
 
 import warnings
 
@@ -12,19 +12,27 @@ from sklearn.utils.extmath import randomized_svd
 from coblock import IRM
 from coblock.analysis.evaluation import hold_out
 from coblock.generate import planted, synth1
-from coblock.inference.spectral import POWER_ITERATIONS, NormalisedLinks, scaled_singular_vectors
 from coblock.inference.start import (
-    memberships_of,
+    POWER_ITERATIONS,
+    NormalisedLinks,
+    most_probable,
     random_memberships,
+    scaled_singular_vectors,
+    soft_labels,
     spectral_labels,
     truncation,
 )
 from coblock.model.relation import Relation
 
 
+def find_spectral_labels(relation: Relation, clusters: tuple[int, ...], rng) -> list[np.ndarray]:
+    return spectral_labels(relation, clusters, rng, NormalisedLinks.from_relation(relation))
+
+
 def test_spectral_labels_find_clear_blocks():
     drawn = planted((200, 150), (4, 3), 5)
-    rows, columns = spectral_labels(Relation.build(drawn.X), (4, 3), np.random.default_rng(0))
+    relation = Relation.build(drawn.X)
+    rows, columns = find_spectral_labels(relation, (4, 3), np.random.default_rng(0))
     assert adjusted_rand_score(drawn.row_labels, rows) > 0.9
     assert adjusted_rand_score(drawn.column_labels, columns) > 0.9
 
@@ -35,43 +43,43 @@ def test_spectral_labels_of_one_domain(kind):
     label = np.repeat([0, 1, 2], 40)
     X = (rng.random((120, 120)) < 0.05 + 0.5 * (label[:, None] == label)).astype(float)
     np.fill_diagonal(X, 0.0)
-    (found,) = spectral_labels(Relation.build(X, kind=kind), (3,), rng)
+    (found,) = find_spectral_labels(Relation.build(X, kind=kind), (3,), rng)
     assert adjusted_rand_score(label, found) > 0.95
 
 
-def test_a_directed_start_sees_both_roles():
-    """Senders to the same receivers, told apart only by who sends to them."""
+def test_directed_spectral_start_uses_both_places():
+    """Two clusters send to the same receivers and differ only in the links they receive."""
     rng = np.random.default_rng(1)
     label = np.repeat([0, 1, 2], 40)
     theta = np.array([[0.1, 0.1, 0.7], [0.1, 0.1, 0.1], [0.7, 0.1, 0.1]]).T
     X = (rng.random((120, 120)) < theta[np.ix_(label, label)]).astype(float)
     np.fill_diagonal(X, 0.0)
-    (found,) = spectral_labels(Relation.build(X, kind="directed"), (3,), rng)
+    (found,) = find_spectral_labels(Relation.build(X, kind="directed"), (3,), rng)
     assert adjusted_rand_score(label, found) > 0.9
 
 
-def test_unseen_cells_are_not_zeros():
-    """Half of the cells of some rows hidden: as zeros they would make clusters of their own."""
+def test_spectral_start_does_not_take_unseen_cells_for_zeros():
+    """Half of the cells of every second row are unseen; as zeros they would form clusters."""
     drawn = planted((120, 100), (2, 2), 4)
     X = drawn.X.toarray()
     rng = np.random.default_rng(0)
     hidden = np.zeros(X.shape, dtype=bool)
     hidden[::2, :50] = True
     start = np.random.default_rng(1)
-    rows, _ = spectral_labels(Relation.build(np.where(hidden, np.nan, X)), (2, 2), start)
-    zeros, _ = spectral_labels(Relation.build(np.where(hidden, 0, X)), (2, 2), rng)
+    rows, _ = find_spectral_labels(Relation.build(np.where(hidden, np.nan, X)), (2, 2), start)
+    zeros, _ = find_spectral_labels(Relation.build(np.where(hidden, 0, X)), (2, 2), rng)
     right = adjusted_rand_score(drawn.row_labels, rows)
     assert right > 0.8
     assert right > adjusted_rand_score(drawn.row_labels, zeros)
 
 
 def dense_normalised_links(X):
-    """Return the matrix whose singular vectors a start uses, written out."""
+    """Return the normalised links as a dense matrix."""
     unseen = np.isnan(X)
     links = np.where(unseen, 0.0, X)
     density = links.sum() / max((~unseen).sum(), 1)
     rates = [
-        links.sum(axis=a) / np.maximum((~unseen).sum(axis=a), 1)  # per cell that is seen
+        links.sum(axis=a) / np.maximum((~unseen).sum(axis=a), 1)  # per observed cell
         for a in (1, 0)
     ]
     filled = links + unseen * np.minimum(np.outer(*rates) / max(density, 1e-12), 1.0)
@@ -80,11 +88,11 @@ def dense_normalised_links(X):
 
 
 @pytest.mark.parametrize("hidden", [0.0, 0.3])
-def test_products_are_those_of_the_normalised_links(hidden):
+def test_products_equal_those_of_the_dense_normalised_links(hidden):
     rng = np.random.default_rng(0)
     X = (rng.random((30, 20)) < 0.3).astype(float)
     X[rng.random(X.shape) < hidden] = np.nan
-    links, dense = NormalisedLinks.of(Relation.build(X)), dense_normalised_links(X)
+    links, dense = NormalisedLinks.from_relation(Relation.build(X)), dense_normalised_links(X)
     for d, matrix in enumerate((dense, dense.T)):
         block = rng.random((matrix.shape[1], 7))
         assert_allclose(links.product(d, block), matrix @ block, rtol=1e-12)
@@ -95,11 +103,11 @@ def test_products_are_those_of_the_normalised_links(hidden):
 
 @pytest.mark.parametrize("shape", [(90, 60), (60, 90), (40, 40)])
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_singular_vectors_are_those_of_scikit_learn(shape, kind, monkeypatch):
-    """Compared by what the points are made of: signs are nobody's."""
-    monkeypatch.setattr("coblock.inference.spectral.number_type", lambda _: kind)
+def test_singular_vectors_equal_those_of_scikit_learn(shape, kind, monkeypatch):
+    """Absolute values are compared, because the signs are arbitrary."""
+    monkeypatch.setattr("coblock.inference.start.number_type", lambda _: kind)
     X = planted(shape, (3, 3), 4).X.toarray()
-    rows, columns = scaled_singular_vectors(NormalisedLinks.of(Relation.build(X)), 3, 0)
+    rows, columns = scaled_singular_vectors(NormalisedLinks.from_relation(Relation.build(X)), 3, 0)
     dense = dense_normalised_links(X)
     U, S, Vt = randomized_svd(dense, 3, n_iter=POWER_ITERATIONS, random_state=0)
     exact = 1e-9 if kind is np.float64 else 1e-4
@@ -108,23 +116,30 @@ def test_singular_vectors_are_those_of_scikit_learn(shape, kind, monkeypatch):
     assert_allclose(abs(columns), abs(Vt.T * S), atol=exact)
 
 
-def test_singular_vectors_of_fewer_dimensions_than_asked_for():
+def test_singular_vectors_beyond_the_rank_are_zero():
     X = np.kron(np.eye(2), np.ones((15, 12)))  # of rank 2
-    for given in (X, np.zeros_like(X)):
-        points = scaled_singular_vectors(NormalisedLinks.of(Relation.build(given)), 6, 0)
+    for matrix in (X, np.zeros_like(X)):
+        points = scaled_singular_vectors(
+            NormalisedLinks.from_relation(Relation.build(matrix)), 6, 0
+        )
         for found in points:
             assert np.isfinite(found).all()
             assert abs(found[:, 2:]).max() < 1e-6
 
 
-def test_memberships_of_labels():
-    q = memberships_of([np.array([0, 2, 1], dtype=np.int32)], 0.8)[0]
+def test_soft_labels_give_most_weight_to_the_label():
+    q = soft_labels([np.array([0, 2, 1], dtype=np.int32)], 0.8)[0]
     assert_allclose(q.sum(axis=1), 1.0)
     assert q.argmax(axis=1).tolist() == [0, 2, 1]
-    assert memberships_of([np.array([0, 1], dtype=np.int32)], 1.0)[0].tolist() == [[1, 0], [0, 1]]
+    assert soft_labels([np.array([0, 1], dtype=np.int32)], 1.0)[0].tolist() == [[1, 0], [0, 1]]
 
 
-def test_random_memberships_are_soft_and_truncated_to_the_objects():
+def test_most_probable_labels_are_numbered_without_gaps():
+    q = np.array([[0.2, 0.1, 0.7], [0.6, 0.1, 0.3]])
+    assert most_probable([q])[0].tolist() == [1, 0]
+
+
+def test_random_memberships_are_soft_with_at_most_one_cluster_per_object():
     relation = Relation.build(np.eye(5))
     clusters = truncation(relation, (3, 50))
     assert clusters == (3, 5)
@@ -136,7 +151,7 @@ def test_random_memberships_are_soft_and_truncated_to_the_objects():
         assert (q > 0).all()
 
 
-def test_starting_from_labels_and_from_an_earlier_model():
+def test_fit_starts_from_labels_or_an_earlier_model():
     drawn = synth1(1)
     labels = (drawn.row_labels, drawn.column_labels)
     from_labels = IRM(init=labels, random_state=0).fit(drawn.X)
@@ -157,22 +172,22 @@ def test_starting_from_labels_and_from_an_earlier_model():
         (np.zeros(100), "2 domain"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(init, message):
+def test_labels_of_the_wrong_shape_are_refused(init, message):
     with pytest.raises(ValueError, match=message):
         IRM(init=init).fit(synth1(0).X)
 
 
-def test_an_earlier_model_of_another_relation_is_refused():
+def test_earlier_model_of_another_relation_is_refused():
     model = IRM(random_state=0, max_iter=5, tol=0).fit(np.eye(6))
     with pytest.raises(ValueError, match="shape"):
         IRM(init=model).fit(np.eye(7))
 
 
-HARD = {
+DEGENERATE = {
     "all-equal rows": np.ones((30, 1)) * np.array([1, 0, 1, 0, 0, 1, 1, 0.0]),
     "one giant hub": np.vstack([np.ones((1, 60)), np.eye(60)[1:]]),
-    "nothing at all": np.zeros((20, 15)),
-    "everything": np.ones((20, 15)),
+    "no links": np.zeros((20, 15)),
+    "all links": np.ones((20, 15)),
     "two halves": np.kron(np.eye(2), np.ones((15, 12))),
     "1 x N": np.array([[0, 1] * 15]),
     "N x 1": np.array([[0, 1] * 15]).T,
@@ -183,9 +198,9 @@ HARD = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(HARD))
-def test_hard_relations_end_converged_and_finite(name):
-    X = HARD[name]
+@pytest.mark.parametrize("name", sorted(DEGENERATE))
+def test_fits_of_degenerate_relations_converge(name):
+    X = DEGENERATE[name]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = IRM(random_state=0).fit(X)
@@ -194,12 +209,17 @@ def test_hard_relations_end_converged_and_finite(name):
     assert np.isfinite(model.block_probability_).all()
     assert np.isfinite(model.row_membership_).all()
     K = model.block_probability_.shape
-    if name in {"nothing at all", "everything", "one block"}:
+    if name in {"no links", "all links", "one block"}:
         assert K == (1, 1)
     if name == "two halves":
         assert K == (2, 2)
-    if name == "all-equal rows":
-        assert K == (1, 2)
+    if name == "all-equal rows":  # eight singletons have more evidence than two clusters
+        assert K[0] == 1
+        groups = (np.zeros(len(X)), X[0])
+        two = IRM(init=groups, refine=False, max_iter=1, tol=0).fit(X)
+        assert two.block_probability_.shape == (1, 2)
+        assert model.log_evidence_ >= two.log_evidence_ - 1e-9
+        assert all(np.unique(X[0, model.column_labels_ == k]).size == 1 for k in range(K[1]))
     if name == "empty rows and columns":
         assert K[0] == 3
         assert np.unique(model.row_labels_[-9:]).size == 1
@@ -222,7 +242,7 @@ def test_blocks_are_found_with_many_cells_unseen(share):
 
 
 @pytest.mark.parametrize("max_clusters", [2, 6, 30, None])
-def test_a_truncation_that_does_not_bind_does_not_matter(max_clusters):
+def test_truncation_above_the_true_number_has_no_effect(max_clusters):
     drawn = planted((120, 100), (5, 4), 11)
     model = IRM(max_clusters=max_clusters, random_state=0).fit(drawn.X)
     if max_clusters == 2:
@@ -231,7 +251,7 @@ def test_a_truncation_that_does_not_bind_does_not_matter(max_clusters):
         assert model.block_probability_.shape == (5, 4)
 
 
-def test_the_default_finds_the_planted_numbers_of_clusters():
+def test_default_fit_finds_the_planted_numbers_of_clusters():
     found = []
     for seed in range(8):
         drawn = synth1(seed)

@@ -1,4 +1,4 @@
-"""A model in words: sizes, names, partners, and nothing that is not so."""
+"""Test the description of a model in words: sizes, names and partners."""
 
 import re
 import warnings
@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from coblock import IRM, Relation
 from coblock.analysis.summary import typical_members
+from coblock.ui.report import render
 
 ROWS = [f"buyer {i}" for i in range(30)]
 COLUMNS = [f"thing {j}" for j in range(24)]
@@ -33,7 +34,7 @@ def model() -> IRM:
     return fitted
 
 
-def test_the_head_tells_what_was_fitted(model):
+def test_the_first_lines_describe_the_relation_and_the_fit(model):
     head = model.summary().splitlines()[:2]
     assert head[0] == "bipartite relation, 30 x 24: 371 links, 1 unseen cells, density 51.60%"
     assert "2 x 2 clusters" in head[1]
@@ -41,7 +42,7 @@ def test_the_head_tells_what_was_fitted(model):
     assert f"after {model.n_iter_:,} sweeps" in head[1]
 
 
-def test_every_cluster_has_its_size_names_and_partners(model):
+def test_every_cluster_has_its_size_members_and_partners(model):
     text = model.summary()
     assert re.findall(r"(\w+) cluster (\d): (\d+) \w+s, certainty 1\.00", text) == [
         ("row", "0", "18"),
@@ -59,13 +60,13 @@ def test_every_cluster_has_its_size_names_and_partners(model):
     assert not re.search(r"\bthing\b", clusters[1])
 
 
-def test_of_many_members_some_are_named(model):
+def test_large_clusters_show_some_members(model):
     members = model.summary().split("\n\n")[1].splitlines()[1]
     assert members.count("buyer") == 5
     assert members.endswith("... 13 more")
 
 
-def test_without_names_there_are_numbers():
+def test_objects_without_names_are_shown_by_number():
     text = fit(BLOCKS).summary()
     assert "buyer" not in text
     named = re.findall(
@@ -75,7 +76,7 @@ def test_without_names_there_are_numbers():
 
 
 @pytest.mark.parametrize("kind", ["directed", "undirected"])
-def test_one_domain_is_told_once(kind):
+def test_one_domain_is_described_once(kind):
     X = np.kron(np.diag([1, 0]), np.ones((12, 12))) * (1.0 - np.eye(24))
     names = [f"person {i}" for i in range(24)]
     model = fit(Relation.build(X, kind=kind, row_names=names, column_names=names), kind)
@@ -88,14 +89,28 @@ def test_one_domain_is_told_once(kind):
     assert "row cluster" not in text
 
 
-def test_it_says_whether_the_fit_converged():
+@pytest.mark.parametrize("kind", ["directed", "undirected"])
+@pytest.mark.parametrize("side", ["row_names", "column_names"])
+def test_one_domain_has_the_same_names_in_summary_export_and_report(kind, side):
+    """The names of the objects may belong to the rows or to the columns."""
+    names = [f"person {i}" for i in range(12)]
+    X = np.kron(np.eye(2), np.ones((6, 6))) - np.eye(12)
+    model = fit(Relation.build(X, kind=kind, **{side: names}), kind)
+    shown = [name for name in names if re.search(rf"\b{name}\b", model.summary())]
+    assert len(shown) == 5 * len(model.block_probability_)
+    assert model.to_frame("rows")["name"].to_list() == names
+    page = render(model.result_, settings={})
+    assert all(f"<bdi>{name}</bdi>" in page for name in shown)
+
+
+def test_the_summary_states_whether_the_fit_converged():
     assert "not converged after 2 sweeps" in fit(BLOCKS, max_iter=2, n_init=1).summary()
     converged = fit(BLOCKS, inference="vb")
     assert converged.converged_
     assert ", converged after" in converged.summary()
 
 
-def test_the_surest_members_come_first():
+def test_the_most_certain_members_come_first():
     q = np.array([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
     label = q.argmax(axis=1).astype(np.int32)
     assert typical_members(q, label, 0, ["a", "b", "c", "d"]) == ["b", "d", "a"]
@@ -103,7 +118,7 @@ def test_the_surest_members_come_first():
     assert typical_members(q, label, 1, ["a", "b", "c", "d"]) == ["c"]
 
 
-def test_a_name_stays_on_its_line_and_steers_no_terminal():
+def test_names_cannot_break_lines_or_control_the_terminal():
     names = ["two\nlines", "red\x1b[31m", *(f"x{i}" for i in range(4))]
     text = fit(Relation.build(np.ones((6, 5)), row_names=names)).summary()
     assert "two lines, red\\x1b[31m, x0" in text

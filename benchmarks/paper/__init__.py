@@ -1,8 +1,8 @@
-"""The experiments of the paper, and what it did not measure; `make paper` writes docs/paper.md.
+"""The experiments of the paper, and others; `make paper` writes docs/paper.md.
 
-Layers, from the bottom: ``published`` (the paper's own figures), ``experiments`` (what there is to
-run), ``shapes`` and ``naive`` (relations and the slow sweep that only a benchmark needs),
-``protocol`` and ``timing`` (one run each), ``store`` (finished runs on disk), ``runner`` (budget,
-processes, progress), ``evidence`` (runs put together), ``tables``, ``figures`` and ``verdicts``
-(what the page is made of), ``page``.
+From the bottom: ``published`` (the values printed in the paper), ``experiments`` (the jobs and
+their order), ``shapes`` (generated relations), ``naive`` (the quadratic sweep, for comparison),
+``internals`` (a fit whose sweeps are followed one by one), ``protocol`` and ``timing`` (one job
+each), ``store`` (finished runs on disk), ``runner`` (time budget, processes, progress), ``results``
+(means and tests over runs), ``tables``, ``figures`` and ``verdicts`` (parts of the page), ``page``.
 """

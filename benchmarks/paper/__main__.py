@@ -1,4 +1,4 @@
-"""Command line: run what is missing, then write the page."""
+"""Run the missing experiments, then write docs/paper.md."""
 
 import argparse
 import math
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paper.experiments import CLUSTERS, PROTOCOL, chosen, plan
+from paper.experiments import CLUSTERS, PROTOCOL, plan, select_jobs
 from paper.page import Request, write_page
 from paper.protocol import Limits
 from paper.published import RUNS as FULL_PROTOCOL
@@ -15,40 +15,41 @@ from paper.runner import PARTS, Budget, run_all
 from paper.store import ROOT, Store
 
 QUICK_RUNS, QUICK_BUDGET, QUICK_LIMIT = 3, 35.0, 45.0  # runs, minutes in all, seconds per fit
-FULL_LIMIT = 7200.0
+FULL_LIMIT = 7200.0  # seconds per fit of the full protocol
 
 
 def main(words: list[str] | None = None) -> int:
     """Run the experiments within the budget and write docs/paper.md."""
-    asked = parser().parse_args(words)
-    full = asked.runs >= FULL_PROTOCOL
-    minutes = asked.budget if asked.budget is not None else math.inf if full else QUICK_BUDGET
-    limit = asked.limit if asked.limit is not None else FULL_LIMIT if full else QUICK_LIMIT
-    store, console = Store(asked.work, asked.sweeps), Console(stderr=True)
-    jobs = chosen(plan(asked.runs), asked.relations, asked.clusters, asked.methods, asked.parts)
-    budget = Budget(60 * minutes, Limits(limit, asked.sweeps), asked.workers)
-    request = Request(asked.runs, minutes, limit, asked.sweeps, asked.workers)
+    options = make_parser().parse_args(words)
+    full = options.runs >= FULL_PROTOCOL
+    minutes = options.budget if options.budget is not None else math.inf if full else QUICK_BUDGET
+    limit = options.limit if options.limit is not None else FULL_LIMIT if full else QUICK_LIMIT
+    store, console = Store(options.work, options.sweeps), Console(stderr=True)
+    only = (options.relations, options.clusters, options.methods, options.parts)
+    jobs = select_jobs(plan(options.runs), *only)
+    budget = Budget(60 * minutes, Limits(limit, options.sweeps), options.workers)
+    request = Request(options.runs, minutes, limit, options.sweeps, options.workers)
     try:
         outcome = run_all(jobs, store, budget, console)
-    finally:  # what is finished is on the page, whatever has happened
-        write_page(asked.out, asked.images, store, request)
+    finally:  # finished runs are on the page even after an error
+        write_page(options.out, options.images, store, request)
     console.print(
-        f"{outcome.finished} runs finished, {len(outcome.failed)} failed, {outcome.left} left for "
-        f"another call. The page is {asked.out}."
+        f"{outcome.finished} runs finished, {len(outcome.failed)} failed, "
+        f"{outcome.remaining} remain for another call. The page is {options.out}."
     )
     return 1 if outcome.failed else 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the options."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the options."""
     docs = ROOT / "docs"
-    options = argparse.ArgumentParser(prog="paper", description=__doc__)
-    add = options.add_argument
+    parser = argparse.ArgumentParser(prog="paper", description=__doc__)
+    add = parser.add_argument
     add("--runs", type=int, default=QUICK_RUNS, help="seeds per experiment; the paper has 20")
-    add("--budget", type=float, help="minutes in all; 0 only writes the page, inf has no end")
+    add("--budget", type=float, help="minutes in all; 0 only writes the page, inf is unlimited")
     add("--limit", type=float, help="CPU seconds of one fit")
-    add("--sweeps", type=int, help="fewer sweeps than the methods would do, to try things out")
-    add("--workers", type=int, default=2, help="processes; each works with one thread")
+    add("--sweeps", type=int, help="largest number of sweeps, for trials")
+    add("--workers", type=int, default=2, help="processes of one thread each")
     add("--relations", nargs="+", help=f"only these, such as {PROTOCOL[0]}")
     add("--clusters", nargs="+", type=int, help=f"only these K of {CLUSTERS}")
     add("--methods", nargs="+", help="only these, such as acvb0 or default")
@@ -56,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     add("--work", type=Path, default=ROOT / "benchmarks" / "paper" / "runs", help="finished runs")
     add("--out", type=Path, default=docs / "paper.md")
     add("--images", type=Path, default=docs / "images" / "paper")
-    return options
+    return parser
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What there is to run: relations, methods, jobs, and their order of importance."""
+"""The experiments: relations, methods, and jobs in their order of importance."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from paper.shapes import SHAPES
 
 CLUSTERS = (20, 40, 60)
 THRESHOLDS = (1e-4, 1e-5)
-GIBBS_SWEEPS = 3000  # the second half of them is kept, as in the paper
-MOST_SWEEPS = 5000  # of the deterministic methods; the paper names no limit
-UNTRUNCATED = 0  # stands for max_clusters=None
+GIBBS_SWEEPS = 3000  # as in the paper, which keeps the second half
+MOST_SWEEPS = 5000  # of the deterministic methods; the paper states no limit
+UNTRUNCATED = 0  # value of K that means max_clusters=None
 SHARES_UNSEEN = (0.0, 0.01, 0.05, 0.1, 0.3)
-GROWTH = (250, 500, 1000, 2000)  # objects of each side, with the same mean degree
+GROWTH = (250, 500, 1000, 2000)  # rows, and columns, of relations with the same mean degree
 
 TITLES = {
     "synth1": "Synth1",
@@ -32,14 +32,17 @@ TITLES = {
 }
 SMALL = ("synth1", "synth2")
 ENRON = tuple(name for name in TITLES if name.startswith("enron"))
-LASTFM = ("lastfm_userxuser", "lastfm_artistxtag")  # their counts are the paper's exactly
+LASTFM = (
+    "lastfm_userxuser",
+    "lastfm_artistxtag",
+)  # same counts as in the paper
 PROTOCOL = (*SMALL, *ENRON, *LASTFM)
 LARGE = (*LASTFM, "ml1m", "gowalla", "imdb50k", *SHAPES)
 
 PAPER_METHODS = {"gibbs": "Gibbs", "vb": "VB", "acvb": "ACVB", "acvb0": "ACVB0"}
 DEFAULT = "default"
 METHOD_TITLES = {**PAPER_METHODS, DEFAULT: "coblock"}
-IN_BATCHES = "acvb0-batches"  # the paper visits objects one after another
+IN_BATCHES = "acvb0-batches"  # the paper updates one object at a time
 _PLAIN: dict[str, Any] = {"init": "random", "refine": False, "batch_size": 1}
 _PAPER: dict[str, Any] = {**_PLAIN, "prior": "per-block", "hyperparameters": "fixed-point"}
 _PARAMETERS: dict[str, dict[str, Any]] = {
@@ -58,27 +61,27 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
     "acvb0-zeros": {**_PAPER, "inference": "acvb0"},
     IN_BATCHES: {**_PAPER, "inference": "acvb0", "batch_size": "auto"},
 }
-CURVES = (  # held-out likelihood against time: the paper's four figures
+CURVES = (  # held-out likelihood over time, as in four figures of the paper
     ("enron156_200106", 40),
     ("lastfm_userxuser", 20),
     ("lastfm_artistxtag", 20),
     ("lastfm_artistxtag", 60),
 )
-PICTURES = ("synth2", "lastfm_userxuser")  # MAP blocks
-CONVERGENCE = ("cvb", "cvb0")  # the two monitored quantities, on SMALL
-_TRIED = (*SMALL, "enron156_200110", *LASTFM)
+PICTURES = ("synth2", "lastfm_userxuser")  # relations whose blocks are drawn
+CONVERGENCE = ("cvb", "cvb0")  # methods whose bound and leave-one-out likelihood are drawn
+_COMPARED = (*SMALL, "enron156_200110", *LASTFM)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants of one method, the paper's first, and the relations they are tried on."""
+    """Variants of one method, that of the paper first, and the relations to compare them on."""
 
     title: str
     variants: dict[str, str]
-    relations: tuple[str, ...] = _TRIED
+    relations: tuple[str, ...] = _COMPARED
 
 
-COMPARISONS = {  # what the paper did not know
+COMPARISONS = {  # not in the paper
     "variance": Comparison(
         "Exact against paper variance (second order)",
         {
@@ -90,8 +93,8 @@ COMPARISONS = {  # what the paper did not know
         (*SMALL, "enron156_200110", "lastfm_userxuser"),
     ),
     "missing": Comparison(
-        "Held-out cells left out, or taken for zeros",
-        {"acvb0": "left out", "acvb0-zeros": "taken for zeros"},
+        "Held-out cells unseen, or counted as zeros",
+        {"acvb0": "unseen", "acvb0-zeros": "counted as zeros"},
     ),
     "start": Comparison(
         "Random against spectral start",
@@ -110,7 +113,7 @@ COMPARISONS = {  # what the paper did not know
 
 @dataclass(frozen=True, order=True)
 class Job:
-    """One run. ``part``: held-out, large, naive, growth or missing."""
+    """One run; ``part`` is a key of ``runner.PARTS``."""
 
     part: str
     relation: str
@@ -120,12 +123,12 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The name of its file."""
+        """Beginning of the name of its file."""
         return f"{self.part}-{self.relation}-{self.method}-K{self.K}-seed{self.seed}"
 
 
 def parameters(method: str, K: int) -> dict[str, Any]:
-    """Return what ``IRM`` gets, apart from the seed."""
+    """Return the parameters of ``IRM`` without the seed."""
     if method == DEFAULT:
         return {}
     most = GIBBS_SWEEPS if method == "gibbs" else MOST_SWEEPS
@@ -133,42 +136,42 @@ def parameters(method: str, K: int) -> dict[str, Any]:
     return _PARAMETERS[method] | common
 
 
-def described(method: str, K: int) -> str:
-    """Return the call that a method stands for."""
+def describe_call(method: str, K: int) -> str:
+    """Return the call of ``IRM`` of a method."""
     inside = [f"{name}={value!r}" for name, value in parameters(method, K).items()]
     return f"IRM({', '.join([*inside, 'random_state=seed'])})"
 
 
-def is_here(relation: str) -> bool:
-    """Say whether a relation can be made or is in the folder of the data."""
-    made = relation in SYNTHETIC or relation in SHAPES or relation.startswith("growth")
-    return made or (FOLDER / f"{relation}.npz").exists()
+def is_available(relation: str) -> bool:
+    """Return whether a relation is generated or in the data folder."""
+    generated = relation in SYNTHETIC or relation in SHAPES or relation.startswith("growth")
+    return generated or (FOLDER / f"{relation}.npz").exists()
 
 
 def held_out(relation: str, method: str, K: int, seed: int = 0) -> Job:
-    """Return a run of the paper's protocol; the default knows no K."""
+    """Return a run of the paper's protocol; the default method has no K."""
     return Job("held-out", relation, method, UNTRUNCATED if method == DEFAULT else K, seed)
 
 
 def plan(runs: int) -> list[Job]:
-    """Return all jobs, the most important first; one that two tables need stands there once.
+    """Return all jobs, each once, the most important first.
 
-    After what must be reached, every cell gets its first run before any gets its second.
+    After the required jobs, all first seeds come before all second seeds, and so on.
     """
-    others = [*_first(runs), *_timings(), *_second(runs), *_rest(runs)]
+    others = [*_main_jobs(runs), *_timing_jobs(), *_comparison_jobs(runs), *_remaining_jobs(runs)]
     others.sort(key=lambda job: job.seed)
-    return list(dict.fromkeys([*_must(runs), *others]))
+    return list(dict.fromkeys([*_required_jobs(runs), *others]))
 
 
-def _must(runs: int) -> Iterator[Job]:
-    """Yield what must be reached."""
+def _required_jobs(runs: int) -> Iterator[Job]:
+    """Yield the jobs of the requirements: ACVB0 and the default on the relations of the paper."""
     for seed in range(runs):
         for method in ("acvb0", DEFAULT):
             yield from (held_out(relation, method, 20, seed) for relation in LASTFM)
 
 
-def _first(runs: int) -> Iterator[Job]:
-    """Yield K = 20, then the two quantities over sweeps."""
+def _main_jobs(runs: int) -> Iterator[Job]:
+    """Yield all methods with K = 20, then the methods of the convergence figures."""
     for relation in SMALL:
         yield from _all_methods(relation, 20, runs)
     for relation in LASTFM:
@@ -180,8 +183,8 @@ def _first(runs: int) -> Iterator[Job]:
             yield from (held_out(relation, method, 20, seed) for seed in range(runs))
 
 
-def _timings() -> Iterator[Job]:
-    """Yield naive against linear sweeps, unseen cells, and the large relations at K = 20."""
+def _timing_jobs() -> Iterator[Job]:
+    """Yield naive and linear sweeps, unseen cells, and the large relations with K = 20."""
     for relation in LASTFM:
         yield Job("naive", relation, "both", 20)
     yield from (Job("growth", f"growth{size}", "both", 20) for size in GROWTH)
@@ -190,8 +193,8 @@ def _timings() -> Iterator[Job]:
     yield from (Job("large", relation, IN_BATCHES, 20) for relation in LARGE)
 
 
-def _second(runs: int) -> Iterator[Job]:
-    """Yield what the paper did not know, and one run of the figures' K."""
+def _comparison_jobs(runs: int) -> Iterator[Job]:
+    """Yield the comparisons that are not in the paper, and one run of each K of the figures."""
     for seed in range(runs):
         for comparison in reversed(COMPARISONS.values()):
             for relation in comparison.relations:
@@ -200,8 +203,8 @@ def _second(runs: int) -> Iterator[Job]:
         yield from _all_methods(relation, K, 1)
 
 
-def _rest(runs: int) -> Iterator[Job]:
-    """Yield all that is left of the full protocol, the cheap relations first."""
+def _remaining_jobs(runs: int) -> Iterator[Job]:
+    """Yield the rest of the full protocol, the fast relations first."""
     for K in (60, 40):
         for relation in (*ENRON, *SMALL):
             yield from _all_methods(relation, K, runs)
@@ -219,14 +222,14 @@ def _all_methods(relation: str, K: int, runs: int) -> Iterator[Job]:
         yield from (held_out(relation, method, K, seed) for method in METHOD_TITLES)
 
 
-def chosen(
+def select_jobs(
     jobs: list[Job],
     relations: list[str] | None,
     clusters: list[int] | None,
     methods: list[str] | None,
     parts: list[str] | None,
 ) -> list[Job]:
-    """Return the jobs that were asked for; None asks for all."""
+    """Return the jobs with these properties; None selects all."""
     return [
         job
         for job in jobs

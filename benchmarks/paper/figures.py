@@ -1,4 +1,4 @@
-"""The pictures of the page: small PNG files, each drawn from finished runs."""
+"""The figures of the page: small PNG files drawn from finished runs."""
 
 import io
 from collections.abc import Sequence
@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from data import Trial
+from data import whole_relation
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from PIL import Image
 
-from paper.evidence import Evidence, seeds_of
 from paper.experiments import (
     CLUSTERS,
     CONVERGENCE,
@@ -24,9 +23,10 @@ from paper.experiments import (
     SMALL,
     TITLES,
 )
-from paper.store import write_whole
+from paper.results import Results, seeds_of
+from paper.store import write_atomically
 
-COLOURS = {  # readable for colour-blind eyes (Okabe and Ito)
+COLOURS = {  # distinguishable with colour blindness (Okabe and Ito)
     "gibbs": "#E69F00",
     "vb": "#56B4E9",
     "acvb": "#009E73",
@@ -34,32 +34,32 @@ COLOURS = {  # readable for colour-blind eyes (Okabe and Ito)
     "default": "#000000",
 }
 RESOLUTION = 80  # dots per inch
-LARGEST_FILE = 150_000
-COLOURS_KEPT = 64
-PIXELS = 140  # side of a block picture
+LARGEST_FILE = 150_000  # bytes
+PALETTE = 64  # colours of a file
+PIXELS = 140  # rows, and columns, of a density
 
 
-def draw_all(evidence: Evidence, folder: Path) -> dict[str, Path | None]:
-    """Draw every picture there are runs for; None where there are none."""
+def draw_all(results: Results, folder: Path) -> dict[str, Path | None]:
+    """Draw all figures; the value is None for a figure without finished runs."""
     drawn: dict[str, Figure | None] = {}
     for method in CONVERGENCE:
-        drawn[f"convergence-{method}"] = convergence(evidence, method)
+        drawn[f"convergence-{method}"] = convergence(results, method)
     for relation, K in CURVES:
-        drawn[f"curve-{relation}-K{K}"] = curve(evidence, relation, K)
+        drawn[f"curve-{relation}-K{K}"] = curve(results, relation, K)
     for relation in PICTURES:
-        drawn[f"blocks-{relation}"] = blocks(evidence, relation)
-    drawn["growth"] = growth(evidence)
+        drawn[f"blocks-{relation}"] = blocks(results, relation)
+    drawn["growth"] = growth(results)
     return {name: _saved(figure, folder / f"{name}.png") for name, figure in drawn.items()}
 
 
 def _saved(figure: Figure | None, path: Path) -> Path | None:
-    """Write a picture; one that there are no runs for any more is taken away."""
+    """Write a figure; remove the file if there are no finished runs."""
     if figure is None:
         path.unlink(missing_ok=True)
         return None
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=RESOLUTION, format="png")
-    picture = Image.open(buffer).convert("RGB").quantize(COLOURS_KEPT)
+    picture = Image.open(buffer).convert("RGB").quantize(PALETTE)
     buffer = io.BytesIO()
     picture.save(buffer, format="png", optimize=True)
     if buffer.tell() > LARGEST_FILE:
@@ -68,7 +68,7 @@ def _saved(figure: Figure | None, path: Path) -> Path | None:
             "Lower RESOLUTION or PIXELS."
         )
         raise ValueError(msg)
-    write_whole(path, buffer.getvalue())
+    write_atomically(path, buffer.getvalue())
     return path
 
 
@@ -77,16 +77,16 @@ def _panels(count: int, width: float = 4.5, height: float = 3.2) -> tuple[Figure
     return figure, list(np.atleast_1d(figure.subplots(1, count)))
 
 
-def convergence(evidence: Evidence, method: str) -> Figure | None:
-    """Naive VB bound (solid) and leave-one-out (dashed) over sweeps, with deviations."""
-    found = {relation: evidence.records(relation, method, 20) for relation in SMALL}
+def convergence(results: Results, method: str) -> Figure | None:
+    """Draw naive VB bound (solid) and leave-one-out likelihood (dashed) over sweeps."""
+    found = {relation: results.records(relation, method, 20) for relation in SMALL}
     if not any(found.values()):
         return None
     figure, axes = _panels(len(SMALL))
     for axis, (relation, records) in zip(axes, found.items(), strict=True):
         axis.set(title=f"{TITLES[relation]}, {method.upper()}", xlabel="sweep")
         if not records:
-            _say_not_run(axis)
+            _mark_not_run(axis)
             continue
         for quantity, style in (("bound", "-"), ("leave_one_out", "--")):
             length = min(len(record[quantity]) for record in records)
@@ -99,14 +99,14 @@ def convergence(evidence: Evidence, method: str) -> Figure | None:
             np.concatenate([r["bound"] + r["leave_one_out"] for r in records]), (2, 98)
         )
         margin = 0.2 * (high - low)
-        axis.set_ylim(low - margin, high + margin)  # second order can leap out of any frame
+        axis.set_ylim(low - margin, high + margin)  # outliers of second order are cut off
         axis.legend(fontsize=8, loc="lower right")
     return figure
 
 
-def curve(evidence: Evidence, relation: str, K: int) -> Figure | None:
-    """Held-out log likelihood against CPU time, one line per run, the same seeds for all."""
-    found = {name: evidence.records(relation, name, K) for name in METHOD_TITLES}
+def curve(results: Results, relation: str, K: int) -> Figure | None:
+    """Draw held-out log likelihood over CPU time, one line per run, common seeds only."""
+    found = {name: results.records(relation, name, K) for name in METHOD_TITLES}
     if not any(found[name] for name in PAPER_METHODS):
         return None
     shared = set.intersection(*(set(seeds_of(records)) for records in found.values() if records))
@@ -137,32 +137,32 @@ def curve(evidence: Evidence, relation: str, K: int) -> Figure | None:
     return figure
 
 
-def picture_clusters(evidence: Evidence, relation: str) -> int | None:
-    """Return the largest K for which one of the paper's methods has left its labels."""
+def picture_clusters(results: Results, relation: str) -> int | None:
+    """Return the largest K for which labels of one of the paper's methods are stored."""
     for K in reversed(CLUSTERS):
-        if any(labelled(evidence, relation, name, K) for name in PAPER_METHODS):
+        if any(labelled_run(results, relation, name, K) for name in PAPER_METHODS):
             return K
     return None
 
 
-def labelled(evidence: Evidence, relation: str, method: str, K: int) -> dict[str, Any] | None:
-    """Return a run that has left its labels."""
-    records = evidence.records(relation, method, K)
+def labelled_run(results: Results, relation: str, method: str, K: int) -> dict[str, Any] | None:
+    """Return a run with stored labels."""
+    records = results.records(relation, method, K)
     return next((record for record in records if "labels" in record), None)
 
 
-def blocks(evidence: Evidence, relation: str) -> Figure | None:
-    """Show the relation sorted by the most probable clusters of each method."""
-    K = picture_clusters(evidence, relation)
+def blocks(results: Results, relation: str) -> Figure | None:
+    """Draw the relation sorted by the most probable clusters of each method."""
+    K = picture_clusters(results, relation)
     if K is None:
         return None
-    found = {name: labelled(evidence, relation, name, K) for name in METHOD_TITLES}
-    X = Trial.whole(relation, 0).tocoo()
+    found = {name: labelled_run(results, relation, name, K) for name in METHOD_TITLES}
+    X = whole_relation(relation, 0).tocoo()
     figure, axes = _panels(len(METHOD_TITLES), 2.3, 2.6)
     for axis, (name, record) in zip(axes, found.items(), strict=True):
         axis.set(title=METHOD_TITLES[name], xticks=[], yticks=[])
         if record is None:
-            _say_not_run(axis)
+            _mark_not_run(axis)
             continue
         sides = [np.array(labels) for labels in record["labels"]]
         orders = [np.argsort(labels, kind="stable") for labels in sides]
@@ -187,9 +187,9 @@ def blocks(evidence: Evidence, relation: str) -> Figure | None:
     return figure
 
 
-def growth(evidence: Evidence) -> Figure | None:
-    """Seconds per sweep of both forms against the number of objects."""
-    records = [evidence.one("growth", f"growth{size}", "both", 20) for size in GROWTH]
+def growth(results: Results) -> Figure | None:
+    """Draw seconds per naive and linear sweep over the number of objects."""
+    records = [results.one("growth", f"growth{size}", "both", 20) for size in GROWTH]
     known = [(size, one) for size, one in zip(GROWTH, records, strict=True) if one is not None]
     if len(known) < 2:
         return None
@@ -198,9 +198,9 @@ def growth(evidence: Evidence) -> Figure | None:
         axis.loglog(*zip(*((n, one[form]) for n, one in known), strict=True), "o-", color=colour)
         size, record = known[-1]
         axis.annotate(form, (size, record[form]), xytext=(-40, 6), textcoords="offset points")
-    axis.set(xlabel="objects of each side", ylabel="CPU seconds per sweep", title="CVB0, K = 20")
+    axis.set(xlabel="rows, and columns", ylabel="CPU seconds per sweep", title="CVB0, K = 20")
     return figure
 
 
-def _say_not_run(axis: Axes) -> None:
+def _mark_not_run(axis: Axes) -> None:
     axis.text(0.5, 0.5, "not run", ha="center", va="center", transform=axis.transAxes)

@@ -1,22 +1,24 @@
-"""The naive sweep of CVB0, O(N1 N2 K1 K2): every cell is looked at for every pair of clusters.
+"""The naive sweep of CVB0, O(N1 N2 K1 K2): every cell is read for every pair of clusters.
 
-It exists to be timed against the linear one, and to check it: both renew the same memberships in
-the same order, compiled with the same options.
+It is timed against the linear sweep and checks it: both update the same memberships in the same
+order, compiled with the same options.
 """
 
 import math
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.kernels import Floats, kernel
-
 UNSEEN = -1
+Floats = NDArray[np.float64]
+# the options of coblock's kernels
+kernel = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
 @dataclass
-class Naive:
+class NaiveState:
     """A dense relation (1, 0, or -1 for unseen) with memberships and counts."""
 
     X: NDArray[np.int8]
@@ -26,14 +28,14 @@ class Naive:
     b: float
 
     def __post_init__(self) -> None:
-        """Count."""
+        """Count links, non-links and members."""
         q_row, q_col = self.q
         self.n = q_row.T @ (self.X == 1).astype(float) @ q_col
         self.N = q_row.T @ (self.X == 0).astype(float) @ q_col
         self.m = [q.sum(axis=0) for q in self.q]
 
     def sweep(self, share: float = 1.0) -> None:
-        """Renew the first ``share`` of rows and of columns, interleaved."""
+        """Update the first ``share`` of rows and of columns, interleaved."""
         by_row, by_col = self.X, np.ascontiguousarray(self.X.T)
         ends = [max(round(share * size), 1) for size in self.X.shape]
         row, column = 0, 0
@@ -41,16 +43,16 @@ class Naive:
         while row < ends[0] or column < ends[1]:
             if row * ends[1] <= column * ends[0] and row < ends[0]:
                 args = (by_row[row], self.q[0][row], self.q[1], self.m[0])
-                visit(*args, self.n, self.N, self.alpha[0], self.a, self.b)
+                update_object(*args, self.n, self.N, self.alpha[0], self.a, self.b)
                 row += 1
             else:
                 args = (by_col[column], self.q[1][column], self.q[0], self.m[1])
-                visit(*args, n_col, N_col, self.alpha[1], self.a, self.b)
+                update_object(*args, n_col, N_col, self.alpha[1], self.a, self.b)
                 column += 1
 
 
 @kernel
-def visit(
+def update_object(
     x: NDArray[np.int8],
     q_i: Floats,
     q_other: Floats,
@@ -61,7 +63,7 @@ def visit(
     a: float,
     b: float,
 ) -> None:
-    """Renew the memberships of one object and all counts."""
+    """Update the memberships of one object and all counts."""
     K, L = n.shape
     n_plus, N_plus = np.empty(L), np.empty(L)
     m -= q_i
@@ -89,7 +91,7 @@ def visit(
 
 @kernel
 def log_prior(m: Floats, alpha: float) -> Floats:
-    """Return the truncated stick-breaking prior given everybody else (MODEL 4)."""
+    """Return the truncated stick-breaking prior given all other objects (MODEL 4)."""
     out = np.empty(m.size)
     before, tail = 0.0, m.sum()
     for k in range(m.size):

@@ -1,4 +1,4 @@
-"""Runs jobs one after another, or on several processes, until all are done or time is up."""
+"""Run jobs in one or several processes until all are done or the time budget is used up."""
 
 import multiprocessing
 import warnings
@@ -17,9 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from coblock import IRM
-from paper.experiments import Job, is_here, parameters
+from paper.experiments import Job, is_available, parameters
 from paper.protocol import Limits, fit_held_out, fit_large
-from paper.store import Store, commit
+from paper.store import Store, current_commit
 from paper.timing import time_missing, time_naive
 
 PARTS: dict[str, Callable[[Job, Limits], dict[str, Any]]] = {
@@ -34,7 +34,7 @@ _compiled: set[str] = set()
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to go on in all (wall seconds), and with one fit."""
+    """Wall seconds of all jobs, limits of one fit, and the number of processes."""
 
     seconds: float
     limits: Limits
@@ -43,19 +43,19 @@ class Budget:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the jobs."""
+    """Numbers of finished and remaining jobs, and the messages of failed ones."""
 
     finished: int
-    left: int
+    remaining: int
     failed: list[str]
 
 
 def run_all(jobs: list[Job], store: Store, budget: Budget, console: Console) -> Outcome:
-    """Run what is not done yet, in order; nothing new begins when the budget is used up."""
+    """Run the jobs that are not done, in order; none starts when the budget is used up."""
     waiting = [
         job
         for job in jobs
-        if is_here(job.relation) and not store.is_done(job, budget.limits.seconds)
+        if is_available(job.relation) and not store.is_done(job, budget.limits.seconds)
     ]
     failed: list[str] = []
     finished = 0
@@ -73,7 +73,7 @@ def run_all(jobs: list[Job], store: Store, budget: Budget, console: Console) -> 
 
 
 def _results(jobs: list[Job], store: Store, budget: Budget) -> Iterator[tuple[Job, str | None]]:
-    """Yield each job when it has ended, and why it failed if it did."""
+    """Yield each job when it has ended, with the reason if it failed."""
     ends_at = perf_counter() + budget.seconds
     if budget.workers == 1:
         for job in jobs:
@@ -98,20 +98,20 @@ def _results(jobs: list[Job], store: Store, budget: Budget) -> Iterator[tuple[Jo
 
 
 def attempt(job: Job, store: Store, limits: Limits) -> str | None:
-    """Run one job and keep what it measured; an error is returned, so that the others go on."""
-    numba.set_num_threads(1)  # processes, not threads, share the cores
+    """Run one job and store its record; return the message of an error, so that others run."""
+    numba.set_num_threads(1)  # the cores are used by processes
     try:
         with threadpool_limits(1), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the record says so
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is in the record
             _compile_kernels(job)
             began = perf_counter()
             record = PARTS[job.part](job, limits)
-    except Exception as error:  # told, and the page says "not run"
+    except Exception as error:  # shown; the page says "not run"
         return f"{type(error).__name__}: {error}"
     record |= {
         "limit": limits.seconds,
         "took": perf_counter() - began,
-        "commit": commit(),
+        "commit": current_commit(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     store.put(job, record)
@@ -119,7 +119,7 @@ def attempt(job: Job, store: Store, limits: Limits) -> str | None:
 
 
 def _compile_kernels(job: Job) -> None:
-    """Fit something tiny with the same settings, so that compilation is not timed."""
+    """Fit a tiny relation with the same settings, so that compilation is not timed."""
     method = job.method if job.part in {"held-out", "large"} else "cvb0"
     if method in _compiled:
         return

@@ -1,4 +1,4 @@
-"""Generated relations: the shapes of data that cannot be had, and a series that grows."""
+"""Generated relations: the shapes of data that are not available, and a series of growing size."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-GROUPS = 20  # planted clusters of each side
+GROUPS = 20  # planted clusters of rows and of columns
 MEAN_DEGREE = 10  # links per object of the growing series
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Size and links of a relation of the paper that is not obtainable here."""
+    """Size and links of a relation of the paper that is not available."""
 
     title: str
     rows: int
@@ -31,7 +31,7 @@ def draw_shape(shape: Shape, seed: int) -> sparse.csr_array:
     """Draw planted blocks with about as many links as the shape has.
 
     The expected links of a block are its share of the cells times a Gamma weight; cells drawn
-    twice are one link. Nothing dense is built.
+    twice are one link. No dense array is created.
     """
     rng = np.random.default_rng(seed)
     sides = [_groups(size, rng) for size in (shape.rows, shape.columns)]
@@ -41,7 +41,7 @@ def draw_shape(shape: Shape, seed: int) -> sparse.csr_array:
     rows, columns = [], []
     for k, members in enumerate(sides[0]):
         for l, others in enumerate(sides[1]):
-            most = int(0.5 * cells[k, l])  # no block is nearly full
+            most = int(0.5 * cells[k, l])  # at most half of the cells of a block are links
             count = min(int(rng.poisson(expected[k, l])), most)
             rows.append(members[rng.integers(members.size, size=count)])
             columns.append(others[rng.integers(others.size, size=count)])
@@ -59,7 +59,7 @@ def draw_growth(size: int, seed: int) -> sparse.csr_array:
 
 
 def _groups(size: int, rng: np.random.Generator) -> list[NDArray[np.int32]]:
-    """Part objects into groups of unequal size, none empty."""
+    """Divide objects into groups of unequal size, none empty."""
     groups = min(GROUPS, size)
     share = rng.dirichlet(np.full(groups, 2.0))
     label = np.concatenate([np.arange(groups), rng.choice(groups, size - groups, p=share)])

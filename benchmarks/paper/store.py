@@ -1,4 +1,4 @@
-"""Finished runs, one JSON file each, under the state of the code that made them."""
+"""Finished runs, one JSON file each, in a folder named by a digest of the code."""
 
 import hashlib
 import json
@@ -14,31 +14,32 @@ import coblock
 from paper.experiments import Job, parameters
 
 ROOT = Path(__file__).parents[2]
-FACES = {"cli.py", "terminal.py", "summary.py", "datasets.py"}  # they change no result;
-# a change in any other file of the package makes earlier runs void
-PROTOCOL = ("protocol.py", "timing.py", "naive.py", "shapes.py")
-METHODLESS = ("naive", "growth", "missing")
+UNRELATED = {"datasets", "ui"}  # folders of coblock that do not affect results; a change in any
+# other file invalidates earlier runs
+PROTOCOL = ("internals.py", "protocol.py", "timing.py", "naive.py", "shapes.py")
+METHODLESS = ("naive", "growth", "missing")  # parts that always run cvb0
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of finished runs; those of a trial with fewer sweeps are kept apart."""
+    """A folder of finished runs; trials with fewer sweeps have another folder."""
 
     folder: Path
     sweeps: int | None = None
 
     @cached_property
     def state(self) -> str:
-        """Digest of the code that runs."""
+        """Digest of the code that determines the results."""
         source, here = Path(coblock.__file__).parent, Path(__file__).parent
+        files = {path.relative_to(source): path for path in source.rglob("*.py")}
+        used = [path for name, path in sorted(files.items()) if name.parts[0] not in UNRELATED]
         digest = hashlib.sha256()
-        engine = [path for path in sorted(source.rglob("*.py")) if path.name not in FACES]
-        for path in (*engine, *(here / name for name in PROTOCOL)):
+        for path in (*used, *(here / name for name in PROTOCOL)):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:12]
 
     def path(self, job: Job) -> Path:
-        """Return where a run is, or would be; its settings are in the name too."""
+        """Return the file of a run; its name contains a digest of the settings."""
         method = "cvb0" if job.part in METHODLESS else job.method
         settings = json.dumps(parameters(method, job.K), sort_keys=True)
         key = hashlib.sha256(settings.encode()).hexdigest()[:6]
@@ -51,17 +52,17 @@ class Store:
         return json.loads(path.read_text()) if path.exists() else None
 
     def is_done(self, job: Job, limit: float) -> bool:
-        """Say whether a run is there that more time would not change."""
+        """Return whether a run is finished and a limit of so many seconds would not change it."""
         record = self.get(job)
         return record is not None and (not record.get("truncated") or record["limit"] >= limit)
 
     def put(self, job: Job, record: dict[str, Any]) -> None:
-        """Keep a run, whole or not at all."""
-        write_whole(self.path(job), json.dumps({"job": asdict(job), **record}).encode())
+        """Write the file of a run."""
+        write_atomically(self.path(job), json.dumps({"job": asdict(job), **record}).encode())
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
@@ -71,7 +72,7 @@ def write_whole(path: Path, content: bytes) -> None:
     Path(file.name).replace(path)
 
 
-def commit() -> str:
+def current_commit() -> str:
     """Return the commit that is checked out, and whether tracked files differ from it."""
     try:
         name = _git("rev-parse", "--short", "HEAD")

@@ -1,1 +1,1 @@
-"""How fast coblock is, beside the programs people use today; writes docs/benchmarks.md."""
+"""Measure the speed of coblock and of other programs; writes docs/benchmarks.md."""

@@ -3,8 +3,8 @@
     python -m speed [--only NAME ...] [--again | --stale] [--trial]   (in benchmarks/, or:
     make bench BENCH="--only 'fit ml1m' 'graph-tool ml1m'")
 
-Every measurement runs in its own process; finished ones are kept in benchmarks/speed/runs and
-not repeated unless asked. Times mean little across machines: read the ratios.
+Every measurement runs in its own process. Finished measurements are kept in benchmarks/speed/runs
+and are repeated on request only. Times depend on the machine; ratios can be compared.
 """
 
 import argparse
@@ -26,64 +26,66 @@ Answers = dict[str, dict]
 
 
 def main() -> None:
-    """Run what is missing and write the page."""
-    chosen = arguments()
-    if chosen.trial:
+    """Run the missing measurements and write the page."""
+    options = parse_options()
+    if options.trial:
         os.environ[TRIAL] = "1"
         with tempfile.TemporaryDirectory() as folder:
-            measure(chosen, Path(folder))
-            write_page(kept(Path(folder)), machine(), Path(folder))
+            measure(options, Path(folder))
+            write_page(finished_measurements(Path(folder)), describe_machine(), Path(folder))
             sys.stdout.write((Path(folder) / "benchmarks.md").read_text())
         return
     (HERE / "runs").mkdir(exist_ok=True)
-    measure(chosen, HERE / "runs")
-    write_page(kept(HERE / "runs"), machine(), DOCS)
+    measure(options, HERE / "runs")
+    write_page(finished_measurements(HERE / "runs"), describe_machine(), DOCS)
     sys.stdout.write((DOCS / "benchmarks.md").read_text())
 
 
-def arguments() -> argparse.Namespace:
-    """Return what was asked for."""
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--only", nargs="*", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--again", action="store_true", help="repeat finished measurements")
-    parser.add_argument("--stale", action="store_true", help="repeat those of another source")
+    parser.add_argument(
+        "--stale", action="store_true", help="repeat measurements of another commit"
+    )
     parser.add_argument(
         "--trial",
         action="store_true",
-        help="try the measurements on a small relation; keep nothing",
+        help="measure a small relation instead of each; keep nothing",
     )
     return parser.parse_args()
 
 
-def measure(chosen: argparse.Namespace, runs: Path) -> None:
-    """Run the chosen measurements that are not finished; one that fails is not kept."""
-    finished, source = kept(runs), source_version()
-    for name in chosen.only:
+def measure(options: argparse.Namespace, runs: Path) -> None:
+    """Run the selected measurements that are not finished; failed ones are not kept."""
+    finished, source = finished_measurements(runs), source_version()
+    for name in options.only:
         answer = finished.get(name)
-        stale = answer is not None and chosen.stale and answer["source"] != source
-        if answer is None or stale or chosen.again:
-            answer = measured(name) | {"source": source}
+        stale = answer is not None and options.stale and answer["source"] != source
+        if answer is None or stale or options.again:
+            answer = run_measurement(name) | {"source": source}
             if "failed" not in answer:
-                path_of(runs, name).write_text(json.dumps(answer))
+                measurement_path(runs, name).write_text(json.dumps(answer))
         sys.stdout.write(f"{name}: {json.dumps(answer)}\n")
         sys.stdout.flush()
 
 
-def kept(runs: Path) -> Answers:
+def finished_measurements(runs: Path) -> Answers:
     """Return the finished measurements."""
     return {
-        name: json.loads(path_of(runs, name).read_text())
+        name: json.loads(measurement_path(runs, name).read_text())
         for name in TASKS
-        if path_of(runs, name).exists()
+        if measurement_path(runs, name).exists()
     }
 
 
-def path_of(runs: Path, name: str) -> Path:
-    """Return where a finished measurement is kept."""
+def measurement_path(runs: Path, name: str) -> Path:
+    """Return the file of a finished measurement."""
     return runs / f"{name.replace(' ', '-').replace(',', '')}.json"
 
 
-def measured(name: str) -> dict[str, object]:
+def run_measurement(name: str) -> dict[str, object]:
     """Run one measurement in its own process."""
     command = [sys.executable, "-W", "ignore", "-m", "speed.tasks", name]
     done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=False)
@@ -93,7 +95,7 @@ def measured(name: str) -> dict[str, object]:
 
 
 def source_version() -> str:
-    """Return the last commit that changed the library, marked where it was changed since."""
+    """Return the last commit that changed the library, marked if there are later changes."""
 
     def git(*words: str) -> str:
         command = ["git", *words, "--", "src"]
@@ -103,8 +105,8 @@ def source_version() -> str:
     return git("log", "-1", "--format=%h") + ("-changed" if git("status", "--porcelain") else "")
 
 
-def machine() -> str:
-    """Say what the measurements ran on."""
+def describe_machine() -> str:
+    """Return the architecture and the number of cores."""
     return f"{platform.machine()}, {os.cpu_count()} cores"
 
 

@@ -1,4 +1,4 @@
-"""Resident memory of processes, as Linux keeps account of it."""
+"""Resident memory of processes on Linux."""
 
 import ctypes
 import gc
@@ -6,19 +6,19 @@ from pathlib import Path
 
 
 def resident(process: int | str = "self") -> int:
-    """Return the memory of a process that is resident now, in bytes."""
+    """Return the resident memory of a process in bytes."""
     return _status(process, "VmRSS")
 
 
 def peak(process: int | str = "self") -> int:
-    """Return the most that was resident since the process began, or the peak was forgotten."""
+    """Return the peak of resident memory since the process began, or since ``reset_peak``."""
     return _status(process, "VmHWM")
 
 
-def forget_peak() -> None:
-    """Give back what this process has freed, and let its peak be what is resident then."""
+def reset_peak() -> None:
+    """Return freed memory to the system and reset the peak of this process."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # glibc keeps some of it, which a fit would use unnoticed
+    ctypes.CDLL(None).malloc_trim(0)  # otherwise a fit reuses freed memory, which is not measured
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -26,4 +26,4 @@ def _status(process: int | str, field: str) -> int:
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
-    return 0  # a process that has ended has no memory
+    return 0  # the process has ended

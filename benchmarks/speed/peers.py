@@ -1,4 +1,4 @@
-"""Other programs, each fit in its own process, seeded.
+"""One fit of another program, in its own process.
 
 python -m speed.peers PEER links.npz answer.json seed rows columns
 """
@@ -26,7 +26,7 @@ def graph_tool(X: sparse.coo_matrix, seed: int, *, nested: bool) -> tuple[Labels
     side = graph.new_vp("int")
     side.a = np.repeat((0, 1), (rows, columns))
     args = {"clabel": side, "pclabel": side, "deg_corr": False}
-    gt.seed_rng(seed)  # 0 would not fix its stream
+    gt.seed_rng(seed)  # 0 means a random seed there
     np.random.seed(seed)  # noqa: NPY002  graph-tool draws from the global generator
     if nested:
         state = gt.minimize_nested_blockmodel_dl(
@@ -72,10 +72,10 @@ def leiden(X: sparse.coo_matrix, seed: int) -> Labels:
     return split(np.array(found.membership), rows)
 
 
-def fitted(
+def fit_peer(
     peer: str, X: sparse.coo_matrix, seed: int, clusters: tuple[int, int]
 ) -> tuple[Labels, float]:
-    """Run one peer; return labels and, where it has one, its own objective (lower is better)."""
+    """Fit one peer; return labels and its own objective (lower is better), or 0."""
     if peer.startswith("graph-tool"):
         return graph_tool(X, seed, nested=peer.endswith("nested"))
     if peer == "Leiden":
@@ -86,13 +86,13 @@ def fitted(
 
 
 def main() -> None:
-    """Run one peer and write what it has found."""
+    """Fit one peer and write labels, objective and seconds."""
     peer, links, answer, *numbers = sys.argv[1:]
     seed, rows, columns = (int(number) for number in numbers)
     X = sparse.coo_matrix(sparse.load_npz(links))
     began = perf_counter()
     try:
-        (row, column), objective = fitted(peer, X, seed, (rows, columns))
+        (row, column), objective = fit_peer(peer, X, seed, (rows, columns))
     except ImportError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(MISSING)

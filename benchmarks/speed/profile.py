@@ -1,4 +1,4 @@
-"""Where the time of a default fit goes: python -m speed.profile [RELATION]."""
+"""Profile a default fit: python -m speed.profile [RELATION]."""
 
 import cProfile
 import pstats
@@ -11,7 +11,7 @@ from coblock import IRM
 
 
 def main() -> None:
-    """Fit twice, the second time watched: the first one compiles the kernels."""
+    """Fit twice and profile the second fit; the first one compiles the kernels."""
     X = load(sys.argv[1] if len(sys.argv) > 1 else "lastfm_userxuser")
     IRM(random_state=0, max_iter=10, callback=lambda sweep: sweep.sweep == 10).fit(X)
     profile = cProfile.Profile(process_time)

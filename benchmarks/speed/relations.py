@@ -1,4 +1,4 @@
-"""Relations of the sizes that benchmarks need, with the truth that made the generated ones.
+"""Relations for the speed benchmarks; generated ones have known labels.
 
 python -m speed.relations SOURCE drawn.npz
 """
@@ -16,12 +16,12 @@ from data import load
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
-TRIAL = "SPEED_TRIAL"  # where this variable is set, a small relation stands in for every one
+TRIAL = "SPEED_TRIAL"  # environment variable: every relation is replaced by a small one
 
 
 @dataclass(frozen=True)
 class Planted:
-    """Links, true labels, and the best row ARI that the true parameters can reach."""
+    """Links, true labels, and the row ARI of the best assignment given the true parameters."""
 
     X: sparse.csr_array
     rows: np.ndarray | None
@@ -39,9 +39,9 @@ def planted(
 ) -> Planted:
     """Draw a relation whose block rates are log-normal with deviation ``contrast``.
 
-    With ``tail`` above 0 the degrees are heavy-tailed: objects of a cluster have Pareto weights
-    of this index. The best ARI is that of the most probable cluster of each row given the true
-    columns and rates (without a tail).
+    With ``tail`` above 0, objects have Pareto weights of this index, so degrees are heavy-tailed.
+    Without a tail, the best ARI is that of the most probable cluster of each row given the true
+    column labels and rates.
     """
     rng = np.random.default_rng(seed)
     z = [rng.integers(K, size=size) for K, size in zip(blocks, shape, strict=True)]
@@ -57,11 +57,11 @@ def planted(
     for k in range(blocks[0]):
         for l in range(blocks[1]):
             count = rng.binomial(members[0][k].size * members[1][l].size, rate[k, l])
-            for d, who in enumerate((members[0][k], members[1][l])):
-                ends[d].append(_drawn(who, weights[d], count, rng))
+            for d, objects in enumerate((members[0][k], members[1][l])):
+                ends[d].append(_draw_objects(objects, weights[d], count, rng))
     cells = (np.concatenate(ends[0]), np.concatenate(ends[1]))
     X = sparse.csr_array((np.ones(cells[0].size, dtype=np.float32), cells), shape=shape)
-    X.data[:] = 1.0  # cells drawn twice count once
+    X.data[:] = 1.0  # cells drawn twice are one link
     return Planted(X, z[0], z[1], np.nan if tail else _best_ari(X, z, rate))
 
 
@@ -69,14 +69,14 @@ def _weights(size: int, tail: float, rng: np.random.Generator) -> np.ndarray | N
     return None if tail == 0.0 else 1.0 + rng.pareto(tail, size)
 
 
-def _drawn(
-    who: np.ndarray, weight: np.ndarray | None, count: int, rng: np.random.Generator
+def _draw_objects(
+    objects: np.ndarray, weight: np.ndarray | None, count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw ``count`` of the objects with replacement, by weight where there is one."""
+    """Draw objects with replacement, in proportion to their weights if there are any."""
     if weight is None:
-        return who[rng.integers(who.size, size=count)]
-    total = np.cumsum(weight[who])
-    return who[np.searchsorted(total, rng.random(count) * total[-1])]
+        return objects[rng.integers(objects.size, size=count)]
+    total = np.cumsum(weight[objects])
+    return objects[np.searchsorted(total, rng.random(count) * total[-1])]
 
 
 def _best_ari(X: sparse.csr_array, z: list[np.ndarray], rate: np.ndarray) -> float:
@@ -95,14 +95,14 @@ GENERATED: dict[str, Callable[[], Planted]] = {
 
 
 def small() -> Planted:
-    """Return a relation that is fitted in no time, to warm up and to try things."""
+    """Return a relation that is fitted quickly, to load kernels and for trials."""
     return planted((1500, 900), (4, 4), 20_000, 1.0)
 
 
 def relation(source: str) -> Planted:
-    """Return a generated or a real relation; of the latter no truth is known.
+    """Return a generated relation, or a real one without labels.
 
-    A generated one is drawn by another process: the memory that takes is not ours.
+    Another process draws generated relations, so that this memory is not measured.
     """
     if source not in GENERATED and TRIAL not in os.environ:
         return Planted(load(source), None, None, np.nan)

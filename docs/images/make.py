@@ -1,8 +1,8 @@
-"""Make the README's picture of the report, from the bundled votes of a US Senate.
+"""Render the image of the report in the README, from the bundled votes of a US Senate.
 
     python docs/images/make.py
 
-It needs the development environment and Debian's chromium, and takes about a minute.
+It requires the development environment and Debian's chromium, and takes about a minute.
 """
 
 import os
@@ -18,9 +18,9 @@ from coblock import IRM, Relation
 from coblock.datasets import load_senate
 
 PICTURE = Path(__file__).parent / "report.png"
-WIDTH, HEIGHT = 1240, 1790  # of the window: down to the end of the block map
-COLOURS = 64  # of the picture, which keeps it small
-BLOCK = (1, 4)  # row and column cluster that are pointed at
+WIDTH, HEIGHT = 1240, 1790  # pixels of the window; it ends below the block map
+COLOURS = 64  # of the palette; keeps the file small
+BLOCK = (1, 4)  # row and column cluster under the mouse pointer
 
 
 def make_report(path: Path) -> None:
@@ -31,8 +31,8 @@ def make_report(path: Path) -> None:
     model.report(path, title="Roll calls of the 109th US Senate")
 
 
-def take_picture(report: Path, picture: Path, chromium: str) -> None:
-    """Open the report, point at a block, and keep what the window shows."""
+def save_screenshot(report: Path, picture: Path, chromium: str) -> None:
+    """Open the report, point at a block, and save a screenshot."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=chromium, args=["--no-sandbox"] if os.geteuid() == 0 else []
@@ -51,14 +51,14 @@ def take_picture(report: Path, picture: Path, chromium: str) -> None:
 
 
 def main() -> None:
-    """Make the picture."""
+    """Write the image file."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        sys.exit("No chromium to open the report with; on Debian: apt-get install chromium")
+        sys.exit("chromium is required to open the report. On Debian: apt-get install chromium")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.html"
         make_report(report)
-        take_picture(report, PICTURE, chromium)
+        save_screenshot(report, PICTURE, chromium)
 
 
 if __name__ == "__main__":

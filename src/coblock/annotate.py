@@ -1,3 +1,3 @@
-"""The public name of :mod:`coblock.io.annotate`."""
+"""Public alias of :mod:`coblock.io.annotate`."""
 
 from coblock.io.annotate import *  # noqa: F403

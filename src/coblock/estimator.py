@@ -1,6 +1,5 @@
-"""The scikit-learn face of coblock; it holds no mathematics."""
+"""The scikit-learn estimator; it contains no mathematics."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +11,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coblock.analysis import prediction
 from coblock.analysis.summary import summarise
-from coblock.inference.fit import Settings, fit
-from coblock.inference.start import memberships_of
-from coblock.inference.variational import METHODS
-from coblock.io import export, model_file
-from coblock.io.checkpoint import Checkpoint, open_or_begin
+from coblock.inference.fit import Fit
+from coblock.inference.settings import Settings, read_settings
+from coblock.inference.start import soft_labels
+from coblock.io import checkpoint, export, model_file
 from coblock.kernels import Floats
 from coblock.model import checks
 from coblock.model.relation import Relation
 from coblock.model.result import Result
-from coblock.model.trace import Sweep, tell_and
+from coblock.model.trace import Callback, log_sweeps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,17 +38,19 @@ class IRM(BiclusterMixin, BaseEstimator):
         Collapsed variational Bayes of zeroth or second order, averaged (``a``) or not; plain
         variational Bayes; collapsed Gibbs sampling.
     max_clusters : int, tuple of int or None, default=None
-        Truncation: the largest number of clusters, of rows and of columns. None makes room
-        wherever all are in use; the plain methods (``refine=False``), which cannot grow, then
-        start with 40, or 20 from a random start. Gibbs starts with so many and is not truncated.
+        Truncation: the largest number of clusters, of rows and of columns. None does not limit
+        the search; the plain methods (``refine=False``), which cannot add clusters, then start
+        with 40, or 20 from a random start. Gibbs starts with so many and is not truncated.
     init : {"spectral", "random"}, labels or IRM, default="spectral"
         Where to start: singular vectors of the links, random soft memberships (the paper's),
         labels of all objects (for two domains a pair of arrays), or an earlier model.
     refine : bool, default=True
-        Search for the partition of the largest evidence by merges, splits and sweeps before the
-        method's own sweeps; where ``acvb0`` or ``cvb0`` would make those in batches, memberships
-        given the partition found take their place. False gives the paper's plain methods. Gibbs
-        is left a sampler.
+        Search for the partition with the largest evidence by merges, splits and sweeps. What
+        ``inference`` returns then depends on the method. ``acvb0``: the labels found, with
+        memberships given the labels of all other objects, averaged over sampled partitions;
+        ``cvb0``: the same without samples. ``acvb``, ``cvb``, ``vb`` and ``prior="per-block"``:
+        the memberships of the method's own sweeps, started at the partition found. False gives
+        the paper's plain methods. Gibbs always samples from the start and is not refined.
     prior : {"shared", "per-block"}, default="shared"
         One Beta prior for the link probabilities of all blocks, or the paper's, one for each.
     variance : {"exact", "paper"}, default="exact"
@@ -64,30 +64,36 @@ class IRM(BiclusterMixin, BaseEstimator):
         Sweeps before averaging begins. None waits until memberships change little.
     tol : float, default=1e-5
         Stop when the mean change of a membership falls below it (``vb``: the relative change of
-        the bound). 0 runs ``max_iter`` sweeps.
+        the bound). 0: the sweeps of a method go on to ``max_iter``. A search, and the averages
+        of ``acvb0`` and ``cvb0`` after it, end by themselves.
     max_iter : int, default=1000
         Largest number of sweeps. Gibbs does all of them and averages the second half.
     n_init : int, default=1
         Fits from different starts; the one with the largest log evidence is kept.
     batch_size : int, tuple of int or "auto", default="auto"
         Objects updated against the same counts; a pair for rows and columns. 1 is the paper's
-        schedule, one object after another; "auto" takes that for up to 1,000 objects and else 16
-        batches a sweep.
+        schedule, one object after another. "auto" uses 1 for up to 1,000 objects, and else 16
+        batches a sweep. Gibbs and second-order methods always use 1.
     n_jobs : int or None, default=None
-        Threads, for the starts first and then for batches; -1 takes all processors. The result
-        does not depend on it.
+        Threads, for the starts first and then for batches; -1 uses all processors. The bits of
+        the result do not depend on it.
     random_state : int, RandomState or None, default=None
         Same data, seed and version: the same bits.
     warm_start : bool, default=False
         Go on from the memberships of the last fit.
     checkpoint : str, Path or None, default=None
-        File to which the fit is written every minute and after rounds of moves. If it is there
-        already, of the same data and parameters, the fit goes on from it, to the same bits; of
-        others, it is refused. It is removed when the fit has ended; starts run one by one.
+        File to which the fit is written every minute and after rounds of moves. A file of the
+        same data and parameters is resumed, with the same bits; any other is refused. It is
+        removed when the fit has ended. Starts run one by one.
     callback : callable or None, default=None
-        Called with a :class:`~coblock.model.trace.Sweep` after each sweep; True stops the fit.
+        Called with a :class:`~coblock.model.trace.SweepRecord` after each sweep; True stops
+        the fit.
     verbose : int, default=0
-        1 tells of every sweep on standard error.
+        1 writes a line per sweep to standard error.
+    engine : engine or None, default=None
+        Where the fit runs. None: threads of this process. A
+        :class:`~coblock.distributed.DaskEngine` runs it on a cluster; ``fit`` then takes the path
+        of edge files that the workers can read.
 
     Attributes
     ----------
@@ -108,7 +114,7 @@ class IRM(BiclusterMixin, BaseEstimator):
     stability_ : float or None
         Mean adjusted Rand index between the ``n_init`` fits; None for a single one.
     n_iter_, converged_, trace_ : int, bool, list of dict
-        Sweeps, whether the change fell below ``tol``, and the report of each sweep.
+        Sweeps, whether the fit came to its end before ``max_iter``, and the record of each sweep.
 
     Examples
     --------
@@ -143,8 +149,9 @@ class IRM(BiclusterMixin, BaseEstimator):
         random_state: Any = None,
         warm_start: bool = False,
         checkpoint: str | Path | None = None,
-        callback: Callable[[Sweep], object] | None = None,
+        callback: Callback | None = None,
         verbose: int = 0,
+        engine: Any = None,
     ) -> None:
         self.relation = relation
         self.inference = inference
@@ -166,16 +173,17 @@ class IRM(BiclusterMixin, BaseEstimator):
         self.checkpoint = checkpoint
         self.callback = callback
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: object = None, *, unseen: Any = None) -> "IRM":
         """Find the blocks of a relation.
 
         Parameters
         ----------
-        X : sparse matrix, array, data frame or Relation
+        X : sparse matrix, array, data frame, Relation or (with an engine) path
             Rows by columns; values above ``binarize`` are links, NaN is an unseen cell.
         y : ignored
-            For scikit-learn's sake.
+            For compatibility with scikit-learn.
         unseen : sparse matrix, optional
             Its stored cells are unseen.
         """
@@ -259,9 +267,9 @@ class IRM(BiclusterMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file for :func:`coblock.load`, whole or not at all.
 
-        All results are kept to the bit, with the relation and its names. Of the parameters, a
-        start from labels or from a model is kept as ``init="given"``; a callback, a checkpoint,
-        and a random state that is not a number, are not kept.
+        All results are kept to the bit, with the relation and its names. A start from labels or
+        from a model is kept as ``init="given"``; callback, checkpoint, engine and a random state
+        that is not a number are not kept.
         """
         check_is_fitted(self)
         named = hasattr(self, "feature_names_in_")
@@ -282,25 +290,25 @@ class IRM(BiclusterMixin, BaseEstimator):
         write_report(self.result_, path, settings=asked, title=title)
 
     def plot_blocks(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the probability of a link in every block; returns matplotlib's axes."""
-        from coblock.ui import plots
-
-        return plots.plot_blocks(self, ax)
+        """Draw the probability of a link in every block; return matplotlib's axes."""
+        return self._plots().plot_blocks(self, ax)
 
     def plot_trace(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw change and bound by sweep; returns matplotlib's axes."""
-        from coblock.ui import plots
-
-        return plots.plot_trace(self, ax)
+        """Draw change and bound by sweep; return matplotlib's axes."""
+        return self._plots().plot_trace(self, ax)
 
     def plot_sizes(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw how many members the clusters have; returns matplotlib's axes."""
+        """Draw the numbers of members of the clusters; return matplotlib's axes."""
+        return self._plots().plot_sizes(self, ax)
+
+    @staticmethod
+    def _plots() -> Any:
         from coblock.ui import plots
 
-        return plots.plot_sizes(self, ax)
+        return plots
 
     def _repr_html_inner(self) -> str:
-        """Return what notebooks show: the blocks, or scikit-learn's view before a fit."""
+        """Return the HTML of notebooks: the blocks, or scikit-learn's view before a fit."""
         if not hasattr(self, "result_"):
             return super()._repr_html_inner()
         from coblock.ui.report.notebook import notebook_view
@@ -330,64 +338,42 @@ class IRM(BiclusterMixin, BaseEstimator):
         return tags
 
     def _fit(self, X: Any, unseen: Any = None) -> None:
-        """Fit; the checkpoint, if there is one, stays."""
+        """Fit; a checkpoint is not removed."""
         settings = self._settings()
-        relation = self._relation(X, unseen, kind=self.relation, reset=True)
+        if self.engine is None:
+            relation: Any = self._relation(X, unseen, kind=self.relation, reset=True)
+        else:
+            relation = self.engine.open(X, unseen, self.relation, self.binarize, settings)
+            self.n_features_in_ = int(relation.shape[1])
         seed = check_random_state(self.random_state).randint(2**31)
-        initial = self._initial(relation)
+        fit = Fit(relation, settings, seed, self._initial(relation))
         if self.checkpoint is None:
-            rng = np.random.default_rng(seed)
-            self._publish(fit(relation, settings, rng, initial=initial, callback=self._callback()))
+            self._publish(fit.run(self._callback(), engine=self.engine))
             return
-        wanted = Checkpoint.begin(relation, settings, seed, initial, self.get_params(deep=False))
-        wanted.feature_names = hasattr(self, "feature_names_in_")
         seeded = isinstance(self.random_state, int | np.integer)
-        self._go_on(open_or_begin(self.checkpoint, wanted, any_seed=not seeded))
+        stored = checkpoint.StoredFit(
+            fit, self.get_params(deep=False), hasattr(self, "feature_names_in_")
+        )
+        self._continue(checkpoint.open_or_begin(self.checkpoint, stored, any_seed=not seeded))
 
-    def _go_on(self, found: Checkpoint) -> None:
-        """Follow a fit that is under way to its end."""
+    def _continue(self, stored: checkpoint.StoredFit) -> None:
+        """Run a fit that is under way to its end, writing checkpoints."""
         assert self.checkpoint is not None
-        self._publish(found.result(self.checkpoint, self._callback()))
+        self._publish(stored.run(self.checkpoint, self._callback(), engine=self.engine))
 
     def _settings(self) -> Settings:
-        """Check the parameters and return them as the fit takes them."""
-        checks.check_choice("relation", self.relation, checks.KINDS)
-        checks.check_choice("inference", self.inference, (*METHODS, "gibbs"))
-        if not isinstance(self.init, IRM | tuple | list | np.ndarray):
-            checks.check_choice("init", self.init, ("spectral", "random"))
-        checks.check_choice("prior", self.prior, ("shared", "per-block"))
-        checks.check_choice("variance", self.variance, ("exact", "paper"))
-        rules = ("newton", "fixed-point", "fixed")
-        checks.check_choice("hyperparameters", self.hyperparameters, rules)
+        """Check the parameters and return them as a fit takes them."""
+        given = isinstance(self.init, IRM | tuple | list | np.ndarray)
         if self.callback is not None and not callable(self.callback):
             msg = f"callback must be callable or None, but is {self.callback!r}."
             raise TypeError(msg)
-        if self.inference == "gibbs" and self.prior == "per-block":
-            msg = "inference='gibbs' knows the shared prior only. Pass prior='shared'."
-            raise ValueError(msg)
-        return Settings(
-            inference=self.inference,
-            max_clusters=checks.check_clusters(self.max_clusters),
-            init=self.init if isinstance(self.init, str) else "given",
-            refine=bool(self.refine),
-            shared_prior=self.prior == "shared",
-            exact_variance=self.variance == "exact",
-            rule=self.hyperparameters,  # type: ignore[arg-type]
-            burn_in=None
-            if self.burn_in is None
-            else checks.check_whole_number("burn_in", self.burn_in, 0),
-            tol=checks.check_number("tol", self.tol),
-            max_iter=checks.check_whole_number("max_iter", self.max_iter, 1),
-            n_init=checks.check_whole_number("n_init", self.n_init, 1),
-            batch_size=checks.check_batch_size(self.batch_size),
-            n_jobs=self.n_jobs,
-        )
+        return read_settings(self.get_params(deep=False), given_start=given)
 
     def _relation(self, X: Any, unseen: Any, *, kind: str, reset: bool) -> Relation:
         """Read the input; scikit-learn keeps count of its features."""
         if isinstance(X, Relation):
-            checks.check_ready(X, kind, None if reset else self.n_features_in_, unseen)
-            self.n_features_in_: int = X.shape[1]
+            checks.check_relation(X, kind, None if reset else self.n_features_in_, unseen)
+            self.n_features_in_ = X.shape[1]
             return X
         values = validate_data(
             self,
@@ -408,28 +394,27 @@ class IRM(BiclusterMixin, BaseEstimator):
         if isinstance(model, str):
             return None
         if not isinstance(model, IRM):
-            labels = checks.check_labels(model, relation.sizes)
-            checks.check_room(labels, checks.check_clusters(self.max_clusters))
-            return memberships_of(labels)
+            limit = checks.check_clusters(self.max_clusters)
+            return soft_labels(checks.check_labels(model, relation.sizes, limit))
         check_is_fitted(model)
         earlier = model.result_.relation
         if (earlier.kind, earlier.shape) != (relation.kind, relation.shape):
             msg = (
-                f"The earlier model knows a {earlier.kind} relation of shape {earlier.shape}, but "
+                f"The earlier model has a {earlier.kind} relation of shape {earlier.shape}, but "
                 f"this one is {relation.kind} of shape {relation.shape}. Pass warm_start=False and "
                 "init='spectral'."
             )
             raise ValueError(msg)
         return [q.copy() for q in model.result_.memberships]
 
-    def _callback(self) -> Callable[[Sweep], object] | None:
-        return tell_and(self.callback) if self.verbose else self.callback
+    def _callback(self) -> Callback | None:
+        return log_sweeps(self.callback) if self.verbose else self.callback
 
     def _publish(self, result: Result) -> None:
         """Set the fitted attributes."""
         self.result_ = result
         self.row_labels_, self.column_labels_ = result.labels[0], result.labels[-1]
-        if result.relation.one_domain:
+        if result.relation.repeated:
             self.labels_ = result.labels[0]
         elif hasattr(self, "labels_"):
             del self.labels_
@@ -438,9 +423,9 @@ class IRM(BiclusterMixin, BaseEstimator):
         self.block_probability_ = result.block_probability
         self.block_links_ = result.n
         self.block_cells_ = result.n + result.N
-        a, b = result.priors.a, result.priors.b
-        self.concentration_ = tuple(result.priors.alpha)
-        self.block_prior_ = (float(a[0, 0]), float(b[0, 0])) if result.priors.shared else (a, b)
+        a, b = result.hyper.prior
+        self.concentration_ = tuple(result.hyper.alpha)
+        self.block_prior_ = (a, b) if result.hyper.per_block else (a.item(), b.item())
         self.log_evidence_ = result.log_evidence
         self.stability_ = result.stability
         self.n_iter_ = len(result.trace)

@@ -1,3 +1,5 @@
-"""The public name of :mod:`coblock.analysis.evaluation`."""
+"""The public names of :mod:`coblock.analysis.evaluation`."""
 
-from coblock.analysis.evaluation import *  # noqa: F403
+from coblock.analysis.evaluation import Evaluation, HeldOut, Scores, evaluate, hold_out
+
+__all__ = ["Evaluation", "HeldOut", "Scores", "evaluate", "hold_out"]

@@ -1,3 +1,3 @@
-"""The public name of :mod:`coblock.io.export`."""
+"""Public alias of :mod:`coblock.io.export`."""
 
 from coblock.io.export import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Relations drawn from the model, with their truth (MODEL 2)."""
+"""Relations drawn from the model, with the truth they were drawn from (MODEL 2)."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,9 @@ from scipy import sparse
 from coblock.kernels import Floats, Indices
 from coblock.model.checks import check_choice, check_number, check_whole_number
 
-LINK_PRIOR = (
-    0.3,
-    0.5,
-)  # density 38 % and a mean cell entropy of 0.32, as in the paper's synth data
+# Beta prior of the link probabilities, with the density (38 %) and the mean entropy of a cell
+# (0.32 nats) of the paper's synthetic relations.
+LINK_PRIOR = (0.3, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +20,10 @@ class Drawn:
     X: sparse.csr_array
     row_labels: Indices
     column_labels: Indices
-    probability: Floats  # (K1, K2)
+    probability: Floats  # of each block, (K1, K2)
 
     def log_likelihood(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> float:
-        """Return the mean log probability of cells under the truth: the oracle's score."""
+        """Return the mean log probability of cells under the truth: the best possible score."""
         p = self.probability[self.row_labels[rows], self.column_labels[columns]]
         return float(np.log(np.where(np.asarray(values) > 0, p, 1.0 - p)).mean())
 
@@ -49,14 +48,13 @@ def draw_sticks(size: int, alpha: float, clusters: int, rng: np.random.Generator
 
 
 def draw_clusters(size: int, clusters: int, rng: np.random.Generator) -> Indices:
-    """Return labels of exactly this many clusters, their shares drawn evenly, none tiny.
+    """Return labels of exactly this many clusters, none of them tiny.
 
-    Every cluster gets half of an equal share for sure; a uniform draw from the simplex parts
-    the rest.
+    Half of the objects are shared equally; the others by a uniform draw from the simplex.
     """
-    sure = np.repeat(np.arange(clusters), max(size // (2 * clusters), 1))[:size]
-    rest = rng.choice(clusters, size - sure.size, p=rng.dirichlet(np.ones(clusters)))
-    return rng.permutation(np.concatenate([sure, rest])).astype(np.int32)
+    equal = np.repeat(np.arange(clusters), max(size // (2 * clusters), 1))[:size]
+    rest = rng.choice(clusters, size - equal.size, p=rng.dirichlet(np.ones(clusters)))
+    return rng.permutation(np.concatenate([equal, rest])).astype(np.int32)
 
 
 def draw_relation(
@@ -65,18 +63,17 @@ def draw_relation(
     rng: np.random.Generator,
     link_prior: tuple[float, float] = LINK_PRIOR,
 ) -> Drawn:
-    """Draw block probabilities and then links, row by row."""
+    """Draw link probabilities of the blocks, and then links row by row."""
     shape = (int(row_labels.max()) + 1, int(column_labels.max()) + 1)
     probability = rng.beta(*link_prior, size=shape)
     rows = [
         np.flatnonzero(rng.random(column_labels.size) < probability[k, column_labels])
         for k in row_labels
     ]
-    start = np.concatenate(([0], np.cumsum([row.size for row in rows])))
+    start = np.append(0, np.cumsum([row.size for row in rows]))
     index = np.concatenate(rows)
-    X = sparse.csr_array(
-        (np.ones(index.size), index, start), shape=(row_labels.size, column_labels.size)
-    )
+    shape = (row_labels.size, column_labels.size)
+    X = sparse.csr_array((np.ones(index.size), index, start), shape=shape)
     return Drawn(X, row_labels, column_labels, probability)
 
 
@@ -101,19 +98,16 @@ def generate(
     link_prior : tuple of float
         (a, b) of the Beta distribution of the link probabilities.
     process : {"crp", "sticks"}
-        Chinese restaurant process, or stick-breaking truncated at ``max_clusters``. Clusters
-        that nobody drew are left out and the labels renumbered.
+        Chinese restaurant process, or stick-breaking truncated at ``max_clusters``. Labels are
+        renumbered without empty clusters.
     random_state : int, optional
-        Same seed, same relation.
+        The same seed gives the same relation.
 
     Examples
     --------
     >>> drawn = generate(30, 20, random_state=0)
-    >>> (
-    ...     drawn.X.shape,
-    ...     drawn.probability.shape == (drawn.row_labels.max() + 1, drawn.column_labels.max() + 1),
-    ... )
-    ((30, 20), True)
+    >>> drawn.X.shape, drawn.row_labels.size, drawn.column_labels.size
+    ((30, 20), 30, 20)
     """
     check_whole_number("rows", rows, 1)
     check_whole_number("columns", columns, 1)
@@ -147,13 +141,12 @@ def planted(
     shape: tuple[int, int], clusters: tuple[int, int], random_state: int | None = None
 ) -> Drawn:
     """Draw a relation with exactly these numbers of clusters."""
+    rng = np.random.default_rng(random_state)
+    labels = []
     for size, K in zip(shape, clusters, strict=True):
         check_whole_number("clusters", K, 1)
         if size < K:
-            msg = f"{size:,} objects cannot be in {K:,} clusters, each with one member at least."
+            msg = f"{size:,} objects cannot fill {K:,} clusters. Use fewer clusters."
             raise ValueError(msg)
-    rng = np.random.default_rng(random_state)
-    row_labels, column_labels = (
-        draw_clusters(size, K, rng) for size, K in zip(shape, clusters, strict=True)
-    )
-    return draw_relation(row_labels, column_labels, rng)
+        labels.append(draw_clusters(size, K, rng))
+    return draw_relation(labels[0], labels[1], rng)

@@ -1,5 +1,6 @@
-"""From a model file, or from a checkpoint, back to a fitted estimator."""
+"""Fitted estimators from model files and from checkpoints."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from coblock.estimator import IRM
-from coblock.inference.fit import Callback, Settings
+from coblock.inference.settings import Settings
 from coblock.io import checkpoint, model_file
-from coblock.io.checkpoint import Checkpoint, CheckpointError
-from coblock.io.result_codec import ModelFileError
+from coblock.io.checkpoint import CheckpointError, StoredFit
+from coblock.io.model_file import ModelFileError
+from coblock.model.trace import Callback
 
 
 def load(path: str | Path) -> IRM:
@@ -19,31 +21,31 @@ def load(path: str | Path) -> IRM:
     Raises
     ------
     ModelFileError
-        With a sentence, where the file is no model, damaged, or of a newer version.
+        With a sentence, where the file is not a model, damaged, or of a newer version.
     """
     stored = model_file.load(path)
-    model = _estimator(stored.parameters, path, "a model", ModelFileError)
+    model = _make_estimator(stored.parameters, path, "a model", ModelFileError)
     model._publish(stored.result)
-    _complete(model, feature_names=stored.feature_names)
+    _set_features(model, feature_names=stored.feature_names)
     return model
 
 
 def resume(path: str | Path, *, callback: Callback | None = None, keep: bool = False) -> IRM:
-    """Go on with the fit of a checkpoint to its end; the result has the bits of an unbroken fit.
+    """Continue the fit of a checkpoint to its end; the bits are those of an uninterrupted fit.
 
     Parameters
     ----------
     path : str or Path
-        What ``IRM(checkpoint=path)`` has written. The data and all parameters are in the file.
+        A file that ``IRM(checkpoint=path)`` has written, with the data and all parameters.
     callback : callable, optional
-        As of :class:`~coblock.IRM`; the file holds none.
+        As of :class:`~coblock.IRM`; it is not in the file.
     keep : bool
-        Leave the checkpoint where it is, to be removed when the result is safe.
+        Do not remove the checkpoint at the end.
 
     Raises
     ------
     CheckpointError
-        With a sentence, where the file is no checkpoint, damaged, or of another format.
+        With a sentence, where the file is not a checkpoint, damaged, or of another format.
     """
     unfinished = Unfinished.read(path)
     unfinished.model.set_params(callback=callback)
@@ -55,27 +57,27 @@ def resume(path: str | Path, *, callback: Callback | None = None, keep: bool = F
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A fit that a checkpoint holds, with its model, which can still be given a callback."""
+    """A fit from a checkpoint, with its model, whose callback can still be set."""
 
     model: IRM
-    under_way: Checkpoint
+    stored: StoredFit
 
     @classmethod
     def read(cls, path: str | Path) -> "Unfinished":
         """Read a checkpoint; see :func:`resume`."""
-        under_way = checkpoint.read(path)
-        model = _estimator(under_way.parameters, path, "a checkpoint", CheckpointError)
-        _check_settings(model, under_way.run.settings, path)
-        return cls(model.set_params(checkpoint=path), under_way)
+        stored = checkpoint.read(path)
+        model = _make_estimator(stored.parameters, path, "a checkpoint", CheckpointError)
+        _check_settings(model, stored.fit.settings, path)
+        return cls(model.set_params(checkpoint=path), stored)
 
     def fit(self) -> None:
-        """Go on to the end; the checkpoint stays."""
-        self.model._go_on(self.under_way)
-        _complete(self.model, feature_names=self.under_way.feature_names)
+        """Run the fit to its end; the checkpoint stays."""
+        self.model._continue(self.stored)
+        _set_features(self.model, feature_names=self.stored.feature_names)
 
 
-def _estimator(
-    parameters: dict[str, Any], path: str | Path, what: str, kind: type[ValueError]
+def _make_estimator(
+    parameters: Mapping[str, Any], path: str | Path, what: str, kind: type[ValueError]
 ) -> IRM:
     unknown = sorted(set(parameters) - set(IRM().get_params()))
     if unknown:
@@ -99,8 +101,8 @@ def _check_settings(model: IRM, settings: Settings, path: str | Path) -> None:
         raise CheckpointError(msg)
 
 
-def _complete(model: IRM, *, feature_names: bool) -> None:
-    """Set what scikit-learn knows of the input."""
+def _set_features(model: IRM, *, feature_names: bool) -> None:
+    """Set the attributes that scikit-learn sets from the input."""
     relation = model.result_.relation
     model.n_features_in_ = relation.shape[1]
     if feature_names:

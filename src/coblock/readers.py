@@ -1,3 +1,3 @@
-"""The public name of :mod:`coblock.io.readers`."""
+"""Public alias of :mod:`coblock.io.readers`."""
 
 from coblock.io.readers import *  # noqa: F403

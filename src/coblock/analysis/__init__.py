@@ -1,5 +1,5 @@
-"""What a result says: predictions, held-out scores and descriptions of clusters.
+"""Derive predictions, held-out scores and descriptions of clusters from a fitted result.
 
-A module belongs here if it takes a fitted result and derives numbers or words from it. It does
-not change the result, and it does not draw or print. Figures and pages belong to :mod:`coblock.ui`.
+A module belongs here if it computes numbers or words from a result. It does not change the result,
+and it does not draw or print: figures and pages belong to :mod:`coblock.ui`.
 """

@@ -1,7 +1,7 @@
-"""The paper's protocol: hide a share of all cells, fit, score the hidden ones."""
+"""Score predictions of held-out cells by the protocol of the paper."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,68 +10,42 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from coblock.analysis.prediction import SMALLEST_PROBABILITY
+from coblock.analysis.prediction import mean_log_probability
 from coblock.kernels import Floats
 from coblock.model.checks import check_number, check_whole_number
 from coblock.model.relation import Relation
 
-LARGEST = 5_000_000  # held-out cells of a run; each costs the fit as much as a link
-MOST_DRAWN = 20_000_000  # numbers drawn at a time
+MAX_HELD_OUT = 5_000_000  # cells of a run; each costs the fit as much time as a link
+MAX_DRAWN = 20_000_000  # random numbers in memory at a time
+
+CellNumbers = NDArray[np.int64]  # row * columns + column, ascending
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A relation without its held-out cells, those cells, and their true values."""
+    """Held-out cells with their true values, and the relation without them."""
 
-    X: sparse.csr_array  # links that are left
-    unseen: sparse.csr_array  # stored cells are held out
-    rows: NDArray[np.int64]
+    X: sparse.csr_array  # the links that are left
+    unseen: sparse.csr_array  # stored cells are held out, or were unseen before
+    rows: NDArray[np.int64]  # of the held-out cells
     columns: NDArray[np.int64]
-    values: NDArray[np.bool_]
-
-
-def hold_out(X: Any, share: float = 0.1, random_state: int | None = None) -> HeldOut:
-    """Hide ``share`` of all cells of a sparse binary matrix, drawn without replacement.
-
-    Examples
-    --------
-    >>> from scipy import sparse
-    >>> held = hold_out(sparse.eye_array(10, format="csr"), 0.2, random_state=0)
-    >>> held.rows.size, held.X.nnz + int(held.values.sum())
-    (20, 10)
-    """
-    check_number("share", share, largest=1.0)
-    X = sparse.csr_array(X)
-    if np.isnan(X.data).any():
-        msg = (
-            f"{np.isnan(X.data).sum():,} cells are NaN, unseen already. Pass the links without "
-            "them; what nobody knows cannot be held out."
-        )
-        raise ValueError(msg)
-    rng = np.random.default_rng(random_state)
-    cells = X.shape[0] * X.shape[1]
-    chosen = np.sort(rng.choice(cells, round(share * cells), replace=False, shuffle=False))
-    rows, columns = np.divmod(chosen, X.shape[1])
-    ones = np.ones(chosen.size)
-    unseen = sparse.csr_array((ones, (rows, columns)), shape=X.shape)
-    hidden_links = X.multiply(unseen)
-    left = sparse.csr_array(X - hidden_links)
-    left.eliminate_zeros()
-    values = np.asarray(X.tocsr()[rows, columns]).ravel() > 0 if rows.size else rows > 0
-    return HeldOut(left, unseen, rows, columns, values)
+    values: NDArray[np.bool_]  # whether each held-out cell is a link
+    weights: Floats | None = None  # cells that each held-out cell represents; None: one each
+    odds: float = 1.0  # of a link among the cells that are left, over those among all cells
+    sampled: bool = False  # whether the held-out cells are a weighted sample
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How well held-out cells were predicted in one run.
+    """Scores of the held-out cells of one run.
 
     Attributes
     ----------
     log_likelihood : float
         Mean log probability per held-out cell.
     auc, average_precision : float
-        How well links are ranked before the others; NaN where all held-out cells are links, or
-        none is.
+        Quality of the ranking of links before other cells; NaN if all held-out cells are links,
+        or none is.
     """
 
     log_likelihood: float
@@ -90,7 +64,7 @@ class Evaluation:
     mean, deviation : Scores
         Over the runs; the deviation of a single run is NaN.
     held_out : int
-        Cells held out in a run.
+        Number of cells held out in a run.
     sampled : bool
         Whether only a sample of the zeros was held out.
     """
@@ -102,20 +76,30 @@ class Evaluation:
     sampled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """A relation without some of its cells, those cells, and what each stands for.
+def hold_out(X: Any, share: float = 0.1, random_state: int | None = None) -> HeldOut:
+    """Hold out ``share`` of all cells of a sparse binary matrix, drawn without replacement.
 
-    ``odds`` is what hiding has done to the odds of a link among the cells that are left.
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> held = hold_out(sparse.eye_array(10, format="csr"), 0.2, random_state=0)
+    >>> held.rows.size, held.X.nnz + int(held.values.sum())
+    (20, 10)
     """
-
-    relation: Relation
-    rows: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    values: NDArray[np.bool_]
-    weights: Floats
-    odds: float = 1.0
-    sampled: bool = False
+    check_number("share", share, largest=1.0)
+    X = sparse.csr_array(X)
+    if np.isnan(X.data).any():
+        msg = (
+            f"{np.isnan(X.data).sum():,} cells are NaN, that is, unseen. A cell without a known "
+            "value cannot be held out. Pass the links without these cells."
+        )
+        raise ValueError(msg)
+    cells = _Cells.of(Relation.build(X))
+    size = X.shape[0] * X.shape[1]
+    rng = np.random.default_rng(random_state)
+    chosen = np.sort(rng.choice(size, round(share * size), replace=False, shuffle=False))
+    held = cells.hold_out(chosen, _is_in(chosen, cells.links))
+    return replace(held, X=sparse.csr_array(X.multiply(held.X)))  # with the values of X
 
 
 def evaluate(
@@ -125,33 +109,30 @@ def evaluate(
     share: float = 0.1,
     runs: int = 5,
     seed: int = 0,
-    largest: int = LARGEST,
+    largest: int = MAX_HELD_OUT,
 ) -> Evaluation:
-    """Hold out a share of the observed cells, fit, score; several times, as the paper does.
+    """Hold out a share of the observed cells, fit the rest and score the held-out cells.
 
-    Where the share is more than ``largest`` cells, the same share of the links and a sample of
-    the zeros are held out, ``largest`` cells in all. Weights make each sampled zero stand for as
-    many zeros as the share has, so that all scores estimate those of the full protocol. The two
-    differ in what the fit sees: in the full protocol the held-out zeros are unseen together with
-    the links; in the sampled one nearly all zeros are seen, so that links look rarer than they
-    are. The odds of the predicted links are corrected for this. The average precision is no mean
-    over cells: from a sample of a few hundred zeros it comes out a little too high.
+    If the share is more than ``largest`` cells, the same share of the links and a sample of the
+    zeros are held out, ``largest`` cells in all. Sampled zeros have weights, so that all scores
+    estimate those of the whole share. A fit that sees nearly all zeros but not the held-out links
+    underestimates links; the odds of the predicted links are corrected for this. The average
+    precision of a sample of a few hundred zeros is slightly too high.
 
     Parameters
     ----------
     X : sparse matrix, array, data frame or Relation
-        As for :meth:`IRM.fit`. Cells that are unseen, and those of objects with themselves, are
-        not held out.
+        As for :meth:`IRM.fit`. Unseen cells, and cells of an object with itself, are not held out.
     model : IRM
-        How to fit; it is not changed. Each run has a random state of its own.
+        Estimator to fit; it is not changed. Each run has its own random state.
     share : float
-        Of the observed cells.
+        Share of the observed cells that is held out.
     runs : int
-        Each holds out other cells.
+        Number of fits; each holds out other cells.
     seed : int
-        Same seed, same scores.
+        The same seed gives the same scores.
     largest : int
-        Held-out cells of a run.
+        Largest number of cells to hold out in a run.
 
     Examples
     --------
@@ -170,178 +151,167 @@ def evaluate(
     scores = []
     for sequence in np.random.SeedSequence(check_whole_number("seed", seed, 0)).spawn(runs):
         rng = np.random.default_rng(sequence)
-        hidden = hide(relation, share, rng, largest=largest)
-        fresh = clone(model).set_params(random_state=int(rng.integers(2**31)))
-        scores.append(score(fresh.fit(hidden.relation), hidden))
-    table = np.array([[run.log_likelihood, run.auc, run.average_precision] for run in scores])
+        held = sample_held_out(relation, share, rng, largest=largest)
+        estimator = clone(model).set_params(random_state=int(rng.integers(2**31)))
+        scores.append(score(estimator.fit(without_cells(relation, held)), held))
+    table = np.array([astuple(run) for run in scores])
     deviation = table.std(axis=0, ddof=1) if runs > 1 else np.full(3, np.nan)
     return Evaluation(
         tuple(scores),
         Scores(*table.mean(axis=0).tolist()),
         Scores(*deviation.tolist()),
-        hidden.rows.size,
-        hidden.sampled,
+        held.rows.size,
+        held.sampled,
     )
 
 
-def score(model: Any, hidden: Hidden) -> Scores:
-    """Return how well a model fitted to ``hidden.relation`` predicts the hidden cells."""
-    probability = model.link_probability(hidden.rows, hidden.columns)
-    probability = probability / (probability + (1.0 - probability) * hidden.odds)
-    values, weights = hidden.values, hidden.weights
-    of_value = np.where(values, probability, 1.0 - probability)
-    log_likelihood = np.average(np.log(np.maximum(of_value, SMALLEST_PROBABILITY)), weights=weights)
+def score(model: Any, held: HeldOut) -> Scores:
+    """Return the scores of the held-out cells under a model that was fitted without them."""
+    probability = model.link_probability(held.rows, held.columns)
+    probability = probability / (probability + (1.0 - probability) * held.odds)
+    values, weights = held.values, held.weights
+    log_likelihood = mean_log_probability(probability, values, weights)
     if values.all() or not values.any():
-        return Scores(float(log_likelihood), math.nan, math.nan)
+        return Scores(log_likelihood, math.nan, math.nan)
     return Scores(
-        float(log_likelihood),
+        log_likelihood,
         float(roc_auc_score(values, probability, sample_weight=weights)),
         float(average_precision_score(values, probability, sample_weight=weights)),
     )
 
 
-def hide(
-    relation: Relation, share: float, rng: np.random.Generator, *, largest: int = LARGEST
-) -> Hidden:
-    """Hide a share of the observed cells, or a weighted sample of that share.
+def sample_held_out(
+    relation: Relation, share: float, rng: np.random.Generator, *, largest: int = MAX_HELD_OUT
+) -> HeldOut:
+    """Hold out a share of the observed cells, or a weighted sample of ``largest`` cells.
 
-    A sample has the share's links, at most half of ``largest``, and as many zeros as there is
-    room for.
+    A sample has the same share of the links, at most ``largest // 2`` of them, and zeros.
     """
     cells = _Cells.of(relation)
-    wanted = round(share * cells.observed)
-    if wanted in {0, cells.observed}:
+    count = round(share * cells.n_observed)
+    if count in {0, cells.n_observed}:
         msg = (
-            f"A share of {share:g} of {cells.observed:,} observed cells leaves none to score, "
-            "or none to fit. Choose another share, or give more data."
+            f"A share of {share:g} of {cells.n_observed:,} observed cells leaves no cell to score, "
+            "or none to fit. Choose another share, or pass more data."
         )
         raise ValueError(msg)
-    if wanted > largest:
-        return _hide_sample(cells, share, rng, largest)
-    chosen = cells.draw(wanted, rng)
-    return cells.without(chosen, _contains(cells.links, chosen))
-
-
-def _hide_sample(cells: "_Cells", share: float, rng: np.random.Generator, largest: int) -> Hidden:
-    """Hide links and zeros apart; each hidden cell stands for its part of the share."""
+    if count <= largest:
+        chosen = cells.draw(count, rng)
+        return cells.hold_out(chosen, _is_in(chosen, cells.links))
     links = cells.links.size
-    zeros = cells.observed - links
+    zeros = cells.n_observed - links
     held_links = min(math.floor(share * links), largest // 2)
     held_zeros = min(math.floor(share * zeros), largest - held_links)
-    drawn_links = _drawn(cells.links, held_links, rng)
-    chosen = np.concatenate((drawn_links, cells.draw(held_zeros, rng, zeros_only=True)))
+    chosen_links = _choose(cells.links, held_links, rng)
+    only_zeros = replace(cells, unseen=_union(cells.unseen, cells.links))
+    chosen = np.concatenate((chosen_links, only_zeros.draw(held_zeros, rng)))
     values = np.arange(chosen.size) < held_links
     weights = np.where(
         values, share * links / max(held_links, 1), share * zeros / max(held_zeros, 1)
     )
     odds = (1.0 - held_links / max(links, 1)) / (1.0 - held_zeros / max(zeros, 1))
-    return replace(cells.without(chosen, values), weights=weights, odds=odds, sampled=True)
+    return replace(cells.hold_out(chosen, values), weights=weights, odds=odds, sampled=True)
+
+
+def without_cells(relation: Relation, held: HeldOut) -> Relation:
+    """Return the relation with the held-out cells unseen."""
+    left = Relation.from_patterns(
+        held.X,
+        held.unseen,
+        kind=relation.kind,
+        row_names=relation.row_names,
+        column_names=relation.column_names,
+    )
+    return replace(left, own_link=relation.own_link, own_seen=relation.own_seen)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """The cells of a relation as numbers, row * columns + column; undirected pairs once."""
+    """The links and the unseen cells of a relation as numbers; an undirected pair is one cell."""
 
-    relation: Relation
-    links: NDArray[np.int64]  # ascending, as are all cells here
-    unseen: NDArray[np.int64]
+    shape: tuple[int, int]
+    kind: str
+    links: CellNumbers
+    unseen: CellNumbers
 
     @classmethod
     def of(cls, relation: Relation) -> "_Cells":
-        place = relation.places[0][0]
-        patterns = ((place.link_start, place.link), (place.unseen_start, place.unseen))
-        return cls(relation, *(_numbers(relation, start, index) for start, index in patterns))
+        rows = np.arange(relation.shape[0], dtype=np.int64)
+        place, numbers = relation.incidence[0][0], []
+        for start, index in ((place.link_start, place.link), (place.unseen_start, place.unseen)):
+            row = np.repeat(rows, np.diff(start))
+            once = row < index if relation.kind == "undirected" else slice(None)
+            numbers.append(row[once] * relation.shape[1] + index[once])
+        return cls(relation.shape, relation.kind, *numbers)
 
     @property
-    def observed(self) -> int:
-        """How many cells can be held out: none of objects with themselves."""
-        rows, columns = self.relation.shape
-        if self.relation.kind == "undirected":
+    def n_observed(self) -> int:
+        """Number of cells that can be held out; those of an object with itself cannot."""
+        rows, columns = self.shape
+        if self.kind == "undirected":
             return rows * (rows - 1) // 2 - self.unseen.size
-        return rows * (columns - self.relation.one_domain) - self.unseen.size
+        return rows * (columns - (self.kind == "directed")) - self.unseen.size
 
-    def draw(
-        self, count: int, rng: np.random.Generator, *, zeros_only: bool = False
-    ) -> NDArray[np.int64]:
-        """Draw observed cells without replacement.
+    def draw(self, count: int, rng: np.random.Generator) -> CellNumbers:
+        """Draw observed cells without replacement; all sets of ``count`` cells are equally likely.
 
-        Numbers are drawn until enough different cells are met; which ones these are is as likely
-        as any other set. Nothing of the size of all cells is made.
+        Numbers are drawn until enough distinct cells are found, so that no array has the size of
+        the relation.
         """
-        rows, columns = self.relation.shape
-        available = self.observed - (self.links.size if zeros_only else 0)
+        size = self.shape[0] * self.shape[1]
         found = np.zeros(0, dtype=np.int64)
         while found.size < count:
-            odds = rows * columns / (available - found.size)
-            tries = math.ceil(1.1 * (count - found.size) * odds) + 16
-            drawn = _union(rng.integers(rows * columns, size=min(tries, MOST_DRAWN)))
-            drawn = drawn[self._can_be_held_out(drawn)]
-            if zeros_only:
-                drawn = drawn[~_contains(self.links, drawn)]
-            found = _union(found, drawn)
-        return _drawn(found, count, rng)
+            per_cell = size / (self.n_observed - found.size)  # expected draws per new cell
+            tries = math.ceil(1.1 * (count - found.size) * per_cell) + 16
+            drawn = _union(rng.integers(size, size=min(tries, MAX_DRAWN)))
+            found = _union(found, drawn[self._can_be_held_out(drawn)])
+        return _choose(found, count, rng)
 
-    def without(self, chosen: NDArray[np.int64], values: NDArray[np.bool_]) -> Hidden:
-        """Return the relation with the chosen cells unseen; links and zeros ascend, each apart."""
-        relation = self.relation
-        left = Relation.from_patterns(
-            _pattern(relation, self.links[~_contains(chosen[values], self.links)]),
-            _pattern(relation, _union(self.unseen, chosen)),
-            kind=relation.kind,
-            row_names=relation.row_names,
-            column_names=relation.column_names,
+    def hold_out(self, chosen: CellNumbers, values: NDArray[np.bool_]) -> HeldOut:
+        """Return the chosen cells and what is left; the chosen links and zeros each ascend."""
+        return HeldOut(
+            self._matrix(self.links[~_is_in(self.links, chosen[values])]),
+            self._matrix(_union(self.unseen, chosen)),
+            *np.divmod(chosen, self.shape[1]),
+            values,
         )
-        left = replace(left, self_link=relation.self_link, self_seen=relation.self_seen)
-        rows, columns = np.divmod(chosen, relation.shape[1])
-        return Hidden(left, rows, columns, values, np.ones(chosen.size))
 
-    def _can_be_held_out(self, cells: NDArray[np.int64]) -> NDArray[np.bool_]:
-        possible = ~_contains(self.unseen, cells)
-        row, column = np.divmod(cells, self.relation.shape[1])
-        if self.relation.kind == "undirected":
+    def _can_be_held_out(self, cells: CellNumbers) -> NDArray[np.bool_]:
+        possible = ~_is_in(cells, self.unseen)
+        row, column = np.divmod(cells, self.shape[1])
+        if self.kind == "undirected":
             return possible & (row < column)
-        return possible & (row != column) if self.relation.one_domain else possible
+        return possible & (row != column) if self.kind == "directed" else possible
+
+    def _matrix(self, cells: CellNumbers) -> sparse.csr_array:
+        """Return a sparse matrix of ones at the cells."""
+        rows, columns = self.shape
+        start = np.searchsorted(cells, np.arange(rows + 1) * columns)
+        index = (cells % columns).astype(np.int32)
+        ones = np.ones(cells.size, dtype=np.int8)
+        return sparse.csr_array((ones, index, start), shape=self.shape)
 
 
-def _numbers(relation: Relation, start: Any, index: Any) -> NDArray[np.int64]:
-    """Return stored cells as ascending numbers."""
-    rows = np.repeat(np.arange(relation.shape[0], dtype=np.int64), np.diff(start))
-    once = rows < index if relation.kind == "undirected" else slice(None)
-    return rows[once] * relation.shape[1] + index[once]
-
-
-def _contains(sorted_cells: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which cells are among the sorted ones."""
-    if sorted_cells.size == 0:
+def _is_in(cells: CellNumbers, ascending: CellNumbers) -> NDArray[np.bool_]:
+    """Return which cells are among the ascending ones."""
+    if ascending.size == 0:
         return np.zeros(cells.size, dtype=bool)
-    at = np.minimum(np.searchsorted(sorted_cells, cells), sorted_cells.size - 1)
-    return sorted_cells[at] == cells
+    at = np.minimum(np.searchsorted(ascending, cells), ascending.size - 1)
+    return ascending[at] == cells
 
 
-def _union(*parts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the cells of all parts, each once, ascending.
-
-    Sorted parts are merged in linear time; ``np.unique`` is many times slower for millions.
-    """
+def _union(*parts: CellNumbers) -> CellNumbers:
+    """Return the distinct cells of all parts, ascending, much faster than ``np.unique``."""
     cells = np.concatenate(parts)
-    cells.sort(kind="stable" if len(parts) > 1 else None)
+    cells.sort(kind="stable" if len(parts) > 1 else None)  # merges sorted parts in linear time
     first = np.ones(cells.size, dtype=bool)
     np.not_equal(cells[1:], cells[:-1], out=first[1:])
     return cells[first]
 
 
-def _drawn(cells: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return ``count`` of the cells, in their order, drawn without replacement."""
+def _choose(cells: CellNumbers, count: int, rng: np.random.Generator) -> CellNumbers:
+    """Draw ``count`` of the cells without replacement; their order is kept."""
     fewer = min(count, cells.size - count)
     marked = np.zeros(cells.size, dtype=bool)
     marked[rng.choice(cells.size, fewer, replace=False, shuffle=False)] = True
     return cells[marked if fewer == count else ~marked]
-
-
-def _pattern(relation: Relation, cells: NDArray[np.int64]) -> sparse.csr_array:
-    """Return ones at the cells."""
-    rows, columns = relation.shape
-    start = np.searchsorted(cells, np.arange(rows + 1) * columns)
-    index = (cells % columns).astype(np.int32)
-    ones = np.ones(cells.size, dtype=np.int8)
-    return sparse.csr_array((ones, index, start), shape=relation.shape)

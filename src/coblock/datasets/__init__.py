@@ -1,8 +1,8 @@
-"""Relations that come with coblock.
+"""Relations that are part of coblock.
 
-The roll calls of the 109th US Senate (2005 and 2006) are public record. ``senate109.csv`` has
-one line for each person: name, party, state, and one character for each of the 645 roll calls:
-``y`` for yea, ``n`` for nay, ``.`` for neither (absent or not in office, say).
+The roll calls of the 109th US Senate (2005 and 2006) are public record. ``senate109.csv`` has one
+line per person: name, party, state, and one character for each of the 645 roll calls: ``y`` for
+yea, ``n`` for nay, ``.`` for neither (absent, or not in office).
 """
 
 import csv
@@ -19,12 +19,12 @@ _VALUE = {"y": 1.0, "n": 0.0, ".": np.nan}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Votes:
-    """Who voted how.
+    """Votes of persons in roll calls.
 
     Attributes
     ----------
     values : ndarray of shape (n_senators, n_votes)
-        1 for yea, 0 for nay, NaN for unseen.
+        1 for yea, 0 for nay, NaN for an unseen cell.
     senators : list of str
         Names of the rows, with party and state, as in ``"McCain (R-AZ)"``.
     parties : list of str
@@ -42,14 +42,8 @@ class Votes:
 def load_senate() -> Votes:
     """Load the roll calls of the 109th US Senate.
 
-    The 102 rows are the 101 senators who served (a seat of New Jersey changed hands) and, first,
-    the president, whose position was known on some of the votes. The 645 columns are the roll
-    calls.
-
-    Returns
-    -------
-    Votes
-        Values, names of rows and columns, and parties.
+    The 102 rows are the president, whose position on some votes is recorded, and the 101 senators
+    who served (a seat of New Jersey changed hands). The 645 columns are the roll calls.
 
     Examples
     --------

@@ -1,17 +1,17 @@
-"""The same fit on a Dask cluster; needs the packages of ``pip install 'coblock[cluster]'``."""
+"""Fits on a Dask cluster; needs the packages of ``pip install 'coblock[cluster]'``.
 
-from typing import TYPE_CHECKING
+:class:`DaskEngine` runs the sweeps and moves of an ordinary fit on shards of the relation.
+Everything that depends on Dask belongs in this folder; mathematics does not.
+"""
 
 try:
-    import distributed as _distributed
+    import distributed as _distributed  # noqa: F401
 except ModuleNotFoundError as error:
     msg = "A fit on a cluster needs dask and distributed: pip install 'coblock[cluster]'"
     raise ModuleNotFoundError(msg, name=error.name) from None
 
-from coblock.distributed.connection import ClusterError
-from coblock.distributed.estimator import DistributedIRM, fit_on_cluster
+from coblock.distributed.client import ClusterError
+from coblock.distributed.engine import DaskEngine
+from coblock.distributed.estimator import DistributedIRM, collect, fit_on_cluster, release
 
-if TYPE_CHECKING:
-    assert _distributed
-
-__all__ = ["ClusterError", "DistributedIRM", "fit_on_cluster"]
+__all__ = ["ClusterError", "DaskEngine", "DistributedIRM", "collect", "fit_on_cluster", "release"]

@@ -1,47 +1,60 @@
-"""A relation whose links live on a cluster."""
+"""A relation whose cells are on the workers of a cluster."""
 
+import hashlib
+import json
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from distributed import Future
+from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.distributed import tasks
-from coblock.distributed.connection import ask
-from coblock.distributed.crew import Crew
-from coblock.distributed.shard import writable
-from coblock.kernels import BIPARTITE, Floats, Indices, Place
-from coblock.model.counts import Changes, Sums
-from coblock.model.relation import Relation
+from coblock.distributed.client import gather_results, plain_errors
+from coblock.distributed.delta_log import send_message, task_key
+from coblock.distributed.replication import writable
+from coblock.distributed.shards import ShardPool
+from coblock.inference.start import LEAST_DENSITY, degree_scales, link_rates, number_type
+from coblock.kernels import DomainView, Floats, Incidence, Indices
+from coblock.kernels.spectral import LinkScales
+from coblock.model.likelihoods import Likelihood
+from coblock.model.likelihoods.bernoulli import Bernoulli
+from coblock.model.relation import Relation, RelationData
 
 
 @dataclass
-class ClusterRelation:
-    """What a fit asks of a bipartite :class:`coblock.Relation`, answered by workers."""
+class ShardedRelation:
+    """A bipartite relation; workers answer what a fit asks of its cells."""
 
     shape: tuple[int, int]
     n_links: int
     n_unseen: int
-    crew: Crew | None
+    shards: ShardPool | None  # None once the workers have released them
     row_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
     kind: str = "bipartite"
-    code: int = BIPARTITE
-    one_domain: bool = False
-    fitting: bool = True
-    self_link: Floats = field(default_factory=lambda: np.zeros(0))
-    self_seen: Floats = field(default_factory=lambda: np.zeros(0))
+    repeated: bool = False
+    symmetric: bool = False
+    own_link: Floats = field(default_factory=lambda: np.zeros(0))
+    own_seen: Floats = field(default_factory=lambda: np.zeros(0))
     _counted: tuple[list[Indices], Floats, Floats] | None = field(default=None, repr=False)
+    _digest: str | None = field(default=None, repr=False)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many objects each domain has."""
+        """Number of objects of each domain."""
         return self.shape
 
     @property
+    def likelihood(self) -> Likelihood:
+        """The distribution of the cells."""
+        return Bernoulli()
+
+    @property
     def n_cells(self) -> int:
-        """How many cells are observed."""
+        """Number of observed cells."""
         return self.shape[0] * self.shape[1] - self.n_unseen
 
     @property
@@ -50,123 +63,172 @@ class ClusterRelation:
         return self.n_links / self.n_cells if self.n_cells else 0.0
 
     @property
-    def places(self) -> tuple[tuple[Place], tuple[Place]]:
-        """Nothing, while a fit hands it on unread; after it links have to be brought here."""
-        if not self.fitting:
-            msg = (
-                "The links of this model are on the cluster. Call collect() to bring them to this "
-                "machine, if they fit."
-            )
-            raise RuntimeError(msg)
-        start, end = np.zeros(1, np.int64), np.zeros(0, np.int32)
-        nothing = Place(start, end, start, end)
-        return (nothing,), (nothing,)
+    def incidence(self) -> tuple[tuple[Incidence, ...], ...]:
+        """The cells, which are not on this machine."""
+        msg = (
+            "The links of this model are on the cluster. Call collect() to bring them to this "
+            "machine, if they fit."
+        )
+        raise RuntimeError(msg)
 
-    def at_work(self) -> Crew:
-        """Return the crew, which must still be there."""
-        if self.crew is None:
+    def view(self, d: int, q: Floats, hard: Indices, m: Floats, alpha: float) -> DomainView:
+        """Return domain ``d`` for kernels; it needs the cells on this machine."""
+        cells, own = self.incidence[d], (self.own_link, self.own_seen)
+        return DomainView(cells, self.repeated, *own, q, hard, m, alpha)
+
+    @property
+    def pool(self) -> ShardPool:
+        """The shards, which must still be on the cluster."""
+        if self.shards is None:
             msg = "The links of this model are no longer on a cluster. Fit again."
             raise RuntimeError(msg)
-        return self.crew
+        return self.shards
 
-    def cells(self, labels: list[Indices], clusters: tuple[int, int]) -> tuple[Floats, Floats]:
-        """Return how many links, and unseen cells, each block of a hard partition has."""
-        tables = self._folded(labels, clusters)
-        if tables is None:
-            tables = self._count(self.at_work().board.labels(labels, clusters))
-        self._counted = ([label.copy() for label in labels], *tables)
-        return tables[0].copy(), tables[1].copy()
+    def count_cells(
+        self, labels: list[Indices], clusters: tuple[int, int]
+    ) -> tuple[Floats, Floats]:
+        """Return the numbers of links and of unseen cells of each block of a hard partition.
 
-    def _folded(
+        The last counts are reused where clusters were merged or renumbered since.
+        """
+        tables = self._merge_counts(labels, clusters) or self._count(labels, clusters)
+        self.remember_counts(labels, *tables)
+        return tables
+
+    def remember_counts(self, labels: list[Indices], links: Floats, unseen: Floats) -> None:
+        """Keep copies of the counts of these labels."""
+        self._counted = [label.copy() for label in labels], links.copy(), unseen.copy()
+
+    def _merge_counts(
         self, labels: list[Indices], clusters: tuple[int, int]
     ) -> tuple[Floats, Floats] | None:
-        """Return the counts if clusters were merged or numbered anew since they were counted."""
+        """Return the counts from the last ones, None if a cluster was split since."""
         if self._counted is None:
             return None
-        targets = [
-            _targets(before, now) for before, now in zip(self._counted[0], labels, strict=True)
-        ]
-        if targets[0] is None or targets[1] is None:
-            return None
-        folded = []
-        for table in self._counted[1:]:
-            out = np.zeros(clusters)
-            in_use = table[: targets[0].size, : targets[1].size]
-            np.add.at(out, np.ix_(targets[0], targets[1]), in_use)
-            folded.append(out)
-        return folded[0], folded[1]
+        before, *tables = self._counted
+        targets = []  # the new number of each cluster
+        for old, new in zip(before, labels, strict=True):
+            target = np.zeros(int(old.max()) + 1, dtype=np.int32)
+            target[old] = new
+            if not np.array_equal(target[old], new):
+                return None
+            targets.append(target)
+        merged = np.zeros((2, *clusters))
+        for out, table in zip(merged, tables, strict=True):
+            np.add.at(out, np.ix_(*targets), table[: targets[0].size, : targets[1].size])
+        return merged[0], merged[1]
 
-    def note(self, labels: list[Indices], sums: Sums) -> None:
-        """Keep the counts of labels that were not asked for here."""
-        tables = sums.links.copy(), sums.unseen.copy()
-        self._counted = ([label.copy() for label in labels], *tables)
-
-    def note_change(self, d: int, objects: Indices, labels: Indices, change: Changes) -> None:
-        """Keep what new labels of some objects have changed."""
-        assert self._counted is not None
-        known, links, unseen = self._counted
-        known[d][objects] = labels
-        links += change[1].T if d == 0 else change[1]
-        unseen += change[2].T if d == 0 else change[2]
-
-    def _count(self, base: Future) -> tuple[Floats, Floats]:
-        crew = self.at_work()
-        messages = crew.everywhere(0, crew.run, base)
-        tables = crew.ask("count", tasks.count_cells, 0, messages)
+    def _count(self, labels: list[Indices], clusters: tuple[int, int]) -> tuple[Floats, Floats]:
+        """Count the cells on the workers."""
+        pool = self.pool
+        snapshot = pool.send_labels(labels, clusters)
+        tables = pool.map("count", tasks.count_cells, pool.shards[0], pool.run_id, snapshot)
         links, unseen = (np.sum(table, axis=0) for table in zip(*tables, strict=True))
         return links, unseen
 
-    def products(self, q: list[Floats], sure: list[Indices]) -> tuple[Floats, Floats]:
-        """Return the sums over links, and over unseen cells, of q_ik q_jl.
+    def expected_cells(self, q: list[Floats], hard: list[Indices]) -> tuple[Floats, Floats]:
+        """Return the sums over links and over unseen cells of q_ik q_jl.
 
-        One machine adds them object after object. So do the shards: each goes on where the one
-        before it has ended. Sums for labels are whole numbers and are made side by side.
+        The shards add their cells one after another, batch by batch, so that the order of the
+        additions is that of one machine. Sums of hard labels are whole numbers in any order.
         """
-        crew = self.at_work()
-        if all((labels >= 0).all() for labels in sure):
-            return self._count(crew.board.labels(sure, (q[0].shape[1], q[1].shape[1])))
-        base = crew.board.memberships(q)
+        pool = self.pool
         sums: Any = None
-        layout = crew.layouts[0]
-        for b in range(layout.batches):
-            for s in range(layout.used):
-                if layout.parts_of(s, b):
-                    message = (sums, crew.shards[0][s], crew.run, base, b)
-                    key = crew.key("products", 0)
-                    sums = crew.client.submit(tasks.add_products, *message, key=key)
-        links, unseen = ask(crew.client, [sums])[0]
+        pool.log.reset()  # the replicas belong to other memberships
+        if all((labels >= 0).all() for labels in hard):
+            return self._count(hard, (q[0].shape[1], q[1].shape[1]))
+        snapshot, layout = pool.send_memberships(q), pool.layouts[0]
+        with plain_errors(pool.client):
+            for b in range(layout.batches):
+                for s in (s for s in range(layout.shards) if layout.parts(s, b)):
+                    message = (sums, pool.shards[0][s], pool.run_id, snapshot, b)
+                    key = task_key("expect")
+                    sums = pool.client.submit(tasks.add_expected_cells, *message, key=key)
+        ((links, unseen),) = gather_results(pool.client, [sums])
         return writable(links), writable(unseen)
 
+    def cells_by_object(self, d: int) -> list[NDArray[Any]]:
+        """Return the numbers of links and of unseen cells of each object of domain ``d``."""
+        counts = self.pool.map("describe", tasks.count_by_object, self.pool.shards[d])
+        return [self.pool.join(d, list(part)) for part in zip(*counts, strict=True)]
+
+    def identity(self) -> dict[str, Any]:
+        """Return what distinguishes the data from others: shape, names, cells of every object."""
+        if self._digest is None:
+            digest = hashlib.sha256(json.dumps([self.row_names, self.column_names]).encode())
+            for counts in (*self.cells_by_object(0), *self.cells_by_object(1)):
+                digest.update(np.ascontiguousarray(counts).data)
+            self._digest = digest.hexdigest()
+        return {"shape": list(self.shape), "digest": self._digest}
+
     def collect(self) -> Relation:
-        """Return the relation with all its links on this machine."""
-        crew = self.at_work()
-        layout = crew.layouts[0]
-        places = crew.ask("collect", _place, 0, crew.everywhere(0))
-        order = np.argsort(np.concatenate([layout.objects(s) for s in range(layout.used)]))
-        columns = self.shape[1]
+        """Return the relation with all its cells on this machine."""
+        pool = self.pool
+        layout, shards = (
+            pool.layouts[0],
+            pool.map("collect", attrgetter("incidence"), pool.shards[0]),
+        )
+        order = np.argsort(np.concatenate([layout.objects(s) for s in range(layout.shards)]))
         patterns = []
         for start, end in ((0, 1), (2, 3)):
             pieces = [
                 sparse.csr_array(
-                    (np.ones(p[end].size), p[end], p[start]), shape=(p[start].size - 1, columns)
+                    (np.ones(cells[end].size), cells[end], cells[start]),
+                    shape=(cells[start].size - 1, self.shape[1]),
                 )
-                for p in places
+                for cells in shards
             ]
             patterns.append(sparse.csr_array(sparse.vstack(pieces, format="csr")[order]))
         return Relation.from_patterns(
             *patterns, row_names=self.row_names, column_names=self.column_names
         )
 
+    def release(self) -> None:
+        """Free the memory of the workers."""
+        if self.shards is not None:
+            self.shards.close()
+            self.shards = None
+
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"crew": None, "_counted": None}
+        return self.__dict__ | {"shards": None, "_counted": None}
 
 
-def _targets(before: Indices, now: Indices) -> Indices | None:
-    """Return where each cluster has gone, if none was parted."""
-    target = np.zeros(int(before.max()) + 1, dtype=np.int32)
-    target[before] = now
-    return target if np.array_equal(target[before], now) else None
+def as_sharded(relation: RelationData) -> ShardedRelation:
+    """Return a relation that was opened by a Dask engine; refuse another."""
+    if not isinstance(relation, ShardedRelation):
+        msg = f"A Dask engine works on the relation that it has opened, not {type(relation)}."
+        raise TypeError(msg)
+    return relation
 
 
-def _place(shard: Any) -> tuple[np.ndarray, ...]:
-    return tuple(shard.place)
+@dataclass(frozen=True, slots=True)
+class ShardedLinks:
+    """The normalised links of a sharded relation; workers compute the products."""
+
+    shape: tuple[int, int]
+    pool: ShardPool
+    scales: Future  # of both domains
+    density: float
+
+    @classmethod
+    def from_relation(cls, relation: ShardedRelation) -> "ShardedLinks":
+        """Return the normalised links of a relation."""
+        pool, density = relation.pool, max(relation.density, LEAST_DENSITY)
+        kind, shape = number_type(relation.shape), relation.shape
+        rates, scales = [], []
+        for d in (0, 1):
+            links, unseen = relation.cells_by_object(d)
+            rates.append(link_rates(links, unseen, shape[1 - d], kind))
+        for d in (0, 1):
+            message = (pool.shards[d], rates[d], rates[1 - d], density)
+            degree = pool.join(d, pool.map("degree", tasks.shard_degrees, *message))
+            scales.append(LinkScales(degree_scales(degree).astype(kind), rates[d]))
+        sent = send_message(pool.client, tuple(scales), "scales")
+        return cls(shape, pool, sent, density)
+
+    def product(self, d: int, block: NDArray[Any]) -> NDArray[Any]:
+        """Return the product with ``block``, transposed where ``d`` is 1."""
+        pool = self.pool
+        sent = send_message(pool.client, block, "block")
+        message = (pool.shards[d], self.scales, self.density, sent)
+        return pool.join(d, pool.map("multiply", tasks.shard_product, *message))

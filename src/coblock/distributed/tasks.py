@@ -1,257 +1,192 @@
-"""What workers do: the kernels of the local fit on one shard."""
+"""Tasks of the workers: kernels of the local fit, run on one shard."""
 
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coblock.distributed.compact import Rows, of_labels, packed, shortened, spelled_out
-from coblock.distributed.replica import (
-    Answer,
-    Base,
-    Copy,
-    Lacking,
-    Opening,
-    Reordered,
-    Standing,
-    Terms,
-    Turned,
-    replicas,
+from coblock.distributed.layout import Shard
+from coblock.distributed.replication import (
+    NO_CELLS,
+    NO_RELATION,
+    BatchDelta,
+    CountSnapshot,
+    Delta,
+    MembershipSnapshot,
+    Replica,
+    SparseMemberships,
+    StaleReplica,
+    compact_counts,
+    domain_view,
+    worker_state,
+    writable,
 )
-from coblock.distributed.shard import Shard, domain_of, writable
-from coblock.inference.schedule import no_change
-from coblock.inference.spectral import degrees_of, product_of
-from coblock.kernels import BIPARTITE, Blocks, Domain, Floats, Indices, Place, batch
-from coblock.kernels.blocks import add_outer_sums, label_sums
-from coblock.kernels.spectral import Ends
-from coblock.kernels.tables import shared_tables
-from coblock.model.counts import Changes, climb
+from coblock.inference.engine import empty_batch_result
+from coblock.inference.start import cell_counts, expected_degrees, link_product
+from coblock.kernels import Floats, Incidence, Indices
+from coblock.kernels.cvb0 import BatchResult, update_batch
+from coblock.kernels.gather import add_outer_sums, relabel
+from coblock.kernels.gibbs import label_batch
+from coblock.kernels.score import score_tables
+from coblock.kernels.spectral import LinkScales
+from coblock.model.hyperparameters import Hyperparameters
 
-Anything = TypeVar("Anything")
+Message = TypeVar("Message")
+NO_TABLE = np.zeros((0, 0))
+PER_OBJECT = ("log_normaliser", "entropy")  # of which the client needs the sums of each part
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """Visit these objects of a batch, or give all that the shard has of it labels."""
+class BatchTask:
+    """What a shard does with its objects of one batch."""
 
     b: int  # batch
-    objects: Indices | range
-    soft: bool
-    uniform: Floats | None = None  # None: the best labels
-    beside: bool = False  # whether memberships are wanted beside the labels
+    objects: range
+    step: float | None = None  # of an update of memberships; None gives new labels
+    uniform: Floats | None = None  # random numbers that draw labels; None takes the best ones
+    probability: bool = False  # whether the probabilities of the labels are returned
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What all objects of a domain are scored against."""
-
-    blocks: Blocks  # as the domain sees them
-    m: Floats
-    m_other: Floats
-    alpha: float
-
-    def __setstate__(self, state: Any) -> None:
-        blocks, m, m_other, alpha = state
-        arrived = (Blocks(*map(writable, blocks)), writable(m), writable(m_other), alpha)
-        for name, value in zip(self.__slots__, arrived, strict=True):
-            object.__setattr__(self, name, value)
+def send(message: Message) -> Message:
+    """Return a message as the result of a task, which Dask can compute again."""
+    return message
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Labels of a shard's objects, and how sure they are of them."""
-
-    labels: Indices
-    log_normaliser: Floats
-    entropy: Floats
-    rows: Rows
-
-
-def carry(what: Anything) -> Anything:
-    """Bring something to the workers by a task, which can be done again if its worker is lost."""
-    return what
-
-
-def turn(
+def run_batch(
     shard: Shard,
     run: str,
     version: int,
-    base: Base | None,
-    opening: Opening | None,
-    before: list[list[Answer | Reordered]],
-    terms: Terms,
-    errand: Errand,
-) -> Answer:
-    """Do an errand on a shard as things stand after turn ``version``."""
-    standing = replicas(run).stand(version, base, opening, before)
-    if standing is None:
-        return Lacking()
-    do = visit if errand.soft else label
-    return do(shard, standing, terms, errand)
+    memberships: MembershipSnapshot | None,
+    counts: CountSnapshot | None,
+    entries: list[list[Delta]],
+    hyper: Hyperparameters,
+    task: BatchTask,
+) -> BatchDelta | StaleReplica:
+    """Update the objects of a batch against the replica at ``version`` of the log."""
+    replica = worker_state(run).advance(version, memberships, counts, entries)
+    if replica is None:
+        return StaleReplica()
+    if task.step is None:
+        return give_labels(shard, replica, hyper, task)
+    return update_memberships(shard, replica, hyper, task, task.step)
 
 
-def _counts(standing: Standing, d: int, terms: Terms) -> Counts:
-    return Counts(standing.blocks(d, terms), standing.m[d], standing.m[1 - d], terms.alpha[d])
+def update_memberships(
+    shard: Shard, replica: Replica, hyper: Hyperparameters, task: BatchTask, step: float
+) -> BatchDelta:
+    """Update memberships by CVB0, in the parts into which the local engine cuts a batch."""
+    d, first = shard.d, task.objects.start
+    blocks, other = replica.blocks, replica.view(1 - d)
+    q = replica.domains[d].dense(first, task.objects.stop)
+    hard = replica.domains[d].hard[first : task.objects.stop]
+    own = domain_view(shard.segment(task.b), q, hard, blocks.m[d], hyper.alpha[d])
+    tables = score_tables(own, replica.tables(d, hyper), other.m)
+    fresh, parts = np.empty_like(q), []
+    for part in shard.layout.parts(shard.number, task.b):
+        objects = np.arange(part.start - first, part.stop - first, dtype=np.int32)
+        rows = fresh[part.start - first : part.stop - first]
+        result = empty_batch_result(rows, other.m.size, bool(blocks.unseen.any()))
+        update_batch(own, other, tables, objects, step, result)
+        sums = {name: np.array([getattr(result, name).sum()]) for name in PER_OBJECT}
+        parts.append(result._replace(fresh=NO_TABLE, **sums))
+    memberships = SparseMemberships.from_dense(fresh)
+    return BatchDelta(replica.version + 1, d, task.objects, memberships, parts)
 
 
-def visit(shard: Shard, standing: Standing, terms: Terms, errand: Errand) -> Turned:
-    """Renew memberships (CVB0), part by part as one machine does."""
-    d, layout = shard.d, shard.layout
-    first, last = layout.span(shard.number, errand.b)
-    chosen, span = spelled_out(errand.objects), np.arange(first, last, dtype=np.int32)
-    counts = _counts(standing, d, terms)
-    mine, others = standing.copies[d], standing.copies[1 - d]
-    place = shard.segment(errand.b)
-    other = _seen(place, others, counts)
-    q, sure = mine.memberships(span), mine.sure[span]
-    tables = shared_tables(BIPARTITE, counts.blocks, counts.m_other, 1)
-    left = (np.zeros(span.size), np.zeros(span.size), np.zeros(span.size))
-    fresh, leaves = np.empty((chosen.size, counts.m.size)), {}
-    for number, (start, stop) in layout.parts_of(shard.number, errand.b).items():
-        part = slice(*np.searchsorted(chosen, (start, stop)))
-        domain = domain_of(place, chosen[part] - np.int32(first), q, sure, counts.m, counts.alpha)
-        outcome = batch.Outcome(*left, fresh[part], *no_change(counts.blocks, domain))
-        batch.visit_all(BIPARTITE, domain, other, tables, terms.step, outcome)
-        leaves[0, number] = (outcome.m, outcome.links, outcome.unseen)
-    width = layout.leaves(errand.b)
-    added = climb(leaves, width, complete=False)
-    changes = {node: _without_zeros(change) for node, change in added.items()}
-    found = (shortened(chosen), packed(fresh), width, changes)
-    log_normaliser, entropy, moved = (of_all[chosen - first] for of_all in left)
-    return Turned(standing.version + 1, d, *found, log_normaliser, entropy, moved)
+def give_labels(
+    shard: Shard, replica: Replica, hyper: Hyperparameters, task: BatchTask
+) -> BatchDelta:
+    """Give the objects of a batch new labels and count the changes, which are whole numbers."""
+    d, blocks, incidence = shard.d, replica.blocks, shard.segment(task.b)
+    label = replica.domains[d].hard[task.objects.start : task.objects.stop].copy()
+    found = label_objects(incidence, label, replica, d, hyper, task)
+    fresh, log_normaliser, probability = found
+    K, L = blocks.m[d].size, blocks.m[1 - d].size
+    m = np.bincount(fresh, minlength=K) - np.bincount(label, minlength=K)
+    links, unseen = np.zeros((K, L)), np.zeros((K, L))
+    own = domain_view(incidence, NO_TABLE, label, blocks.m[d], 1.0)
+    moved = np.flatnonzero(fresh != label).astype(np.int32)
+    relabel(own, moved, fresh[moved], label, replica.domains[1 - d].hard, links, unseen)
+    counts = map(compact_counts, (m, links, unseen if blocks.unseen.any() else NO_TABLE))
+    part = BatchResult(log_normaliser, np.empty(0), NO_TABLE, *counts)
+    new = SparseMemberships.from_labels(fresh, K)
+    chance = SparseMemberships.from_dense(probability) if task.probability else None
+    return BatchDelta(replica.version + 1, d, task.objects, new, [part], chance)
 
 
-def _without_zeros(change: Changes) -> tuple[Floats, Floats, Floats | None]:
-    return change[0], change[1], change[2] if change[2].any() else None
+def label_objects(
+    cells: Incidence,
+    label: Indices,
+    replica: Replica,
+    d: int,
+    hyper: Hyperparameters,
+    how: BatchTask,
+) -> tuple[Indices, Floats, Floats]:
+    """Return new labels of objects, their log normalisers and, if wanted, probabilities."""
+    other, size = replica.view(1 - d), label.size
+    own = domain_view(cells, NO_TABLE, label, replica.blocks.m[d], hyper.alpha[d])
+    tables = score_tables(own, replica.tables(d, hyper), other.m)
+    numbers = np.empty(0) if how.uniform is None else writable(how.uniform)
+    fresh, log_normaliser = np.empty(size, np.int32), np.empty(size)
+    sums = np.zeros((size, own.m.size) if how.probability else (0, 0))
+    objects = np.arange(size, dtype=np.int32)
+    label_batch(own, other, tables, objects, numbers, fresh, log_normaliser, sums)
+    return fresh, log_normaliser, sums
 
 
-def label(shard: Shard, standing: Standing, terms: Terms, errand: Errand) -> Turned:
-    """Choose labels, or draw them, of all objects that the shard has in a batch.
-
-    Counts of labels are whole numbers: their sum does not depend on its order.
-    """
-    d, layout = shard.d, shard.layout
-    first, last = layout.span(shard.number, errand.b)
-    counts = _counts(standing, d, terms)
-    labels, outcome = _choose(
-        shard.segment(errand.b),
-        standing.copies[d].sure[first:last],
-        standing.copies[1 - d],
-        counts,
-        errand.uniform,
-        soft=errand.beside,
-    )
-    m, links = _whole(outcome.m), _whole(outcome.links)
-    unseen = _whole(outcome.unseen) if outcome.unseen.any() else None
-    return Turned(
-        standing.version + 1,
-        d,
-        range(first, last),
-        of_labels(labels, counts.m.size),
-        layout.used_in(errand.b),
-        {(0, shard.number): (m, links, unseen)},
-        outcome.log_normaliser,
-        beside=packed(outcome.fresh) if errand.beside else None,
-    )
-
-
-def _whole(table: Floats) -> NDArray:
-    """Return whole numbers in half the bytes, if they are small enough."""
-    small = np.abs(table).max(initial=0.0) <= np.iinfo(np.int32).max
-    return table.astype(np.int32) if small else table
-
-
-def choose_all(shard: Shard, run: str, base: Base, counts: Counts) -> Chosen:
-    """Return the best labels of all objects of a shard, and memberships; nobody moves."""
-    copies = replicas(run).copies(base)
-    sure = copies[shard.d].sure[shard.layout.objects(shard.number)]
-    labels, outcome = _choose(shard.place, sure, copies[1 - shard.d], counts, None, soft=True)
-    return Chosen(labels, outcome.log_normaliser, outcome.entropy, packed(outcome.fresh))
-
-
-def _choose(
-    place: Place,
-    sure: Indices,
-    others: Copy,
-    counts: Counts,
-    uniform: Floats | None,
-    *,
-    soft: bool = False,
-) -> tuple[Indices, batch.Outcome]:
-    """Give the objects of a place labels."""
-    size = sure.size
-    chances = np.full(size, -1.0) if uniform is None else writable(uniform)
-    tables = shared_tables(BIPARTITE, counts.blocks, counts.m_other, 1, decided=True)
-    fresh = np.zeros((size, counts.m.size) if soft else (0, 0))
-    left = (np.zeros(size), np.zeros(size), np.zeros(size))
-    labels, none = np.empty(size, dtype=np.int32), np.zeros((0, 0))
-    everybody = np.arange(size, dtype=np.int32)
-    other = _seen(place, others, counts)
-    mine = domain_of(place, everybody, none, sure, counts.m, counts.alpha)
-    outcome = batch.Outcome(*left, fresh, *no_change(counts.blocks, mine))
-    batch.choose_all(BIPARTITE, mine, other, tables, chances, labels, outcome)
-    return labels, outcome
-
-
-def _seen(place: Place, others: Copy, counts: Counts) -> Domain:
-    """Return the other domain as it is seen from a place."""
-    nobody = np.zeros(0, np.int32)
-    return domain_of(place, nobody, others.q, others.sure, counts.m_other, 1.0)
-
-
-def count_cells(shard: Shard, run: str, base: Base) -> tuple[Floats, Floats]:
-    """Count links and unseen cells of the shard by the clusters of their ends."""
-    copies = replicas(run).copies(base)
-    mine, others = copies[shard.d], copies[1 - shard.d]
-    labels = mine.sure[shard.layout.objects(shard.number)]
-    links, unseen = (np.zeros((mine.clusters, others.clusters)) for _ in range(2))
-    label_sums(shard.place.link_start, shard.place.link, labels, others.sure, links)
-    label_sums(shard.place.unseen_start, shard.place.unseen, labels, others.sure, unseen)
-    return links, unseen
-
-
-def add_products(
-    sums: tuple[Floats, Floats] | None,
+def label_probabilities(
     shard: Shard,
     run: str,
-    base: Base,
-    b: int,
+    snapshot: MembershipSnapshot,
+    counts: CountSnapshot,
+    hyper: Hyperparameters,
+) -> SparseMemberships:
+    """Return p(z_i | all other labels) of all objects of a shard."""
+    domains = worker_state(run).domains(snapshot)
+    replica, label = Replica.from_snapshot(domains, counts), domains[shard.d].hard[shard.objects]
+    how = BatchTask(0, range(0), probability=True)
+    found = label_objects(shard.incidence, label, replica, shard.d, hyper, how)
+    return SparseMemberships.from_dense(found[2])
+
+
+def count_cells(shard: Shard, run: str, snapshot: MembershipSnapshot) -> tuple[Floats, Floats]:
+    """Count links and unseen cells of a shard of rows by the clusters of their ends."""
+    domains, cells = worker_state(run).domains(snapshot), shard.incidence
+    relation = replace(NO_RELATION, incidence=((cells,), (NO_CELLS,)))
+    labels = [domains[0].hard[shard.objects], domains[1].hard]
+    return relation.count_cells(labels, (domains[0].clusters, domains[1].clusters))
+
+
+def add_expected_cells(
+    sums: tuple[Floats, Floats] | None, shard: Shard, run: str, snapshot: MembershipSnapshot, b: int
 ) -> tuple[Floats, Floats]:
-    """Add q_ik q_jl over the cells of the shard in one batch to the sums of those before it."""
-    copies = replicas(run).copies(base)
-    mine, others = copies[shard.d], copies[1 - shard.d]
-    first, last = shard.layout.span(shard.number, b)
-    q = mine.memberships(np.arange(first, last, dtype=np.int32))
-    place = shard.segment(b)
-    shape = (mine.clusters, others.clusters)
-    before = (np.zeros(shape), np.zeros(shape)) if sums is None else sums
-    links, unseen = (table.copy() for table in before)
-    ends = (others.q, others.sure)
-    add_outer_sums(place.link_start, place.link, q, *ends, links)
-    add_outer_sums(place.unseen_start, place.unseen, q, *ends, unseen)
+    """Add q_ik q_jl over the cells of one batch of rows to the sums of those before it."""
+    domains, cells = worker_state(run).domains(snapshot), shard.segment(b)
+    own, other = domains[0], domains[1]
+    q = own.dense(*shard.layout.span(shard.number, b))
+    shape = (own.clusters, other.clusters)
+    links, unseen = (np.zeros(shape) + (0.0 if sums is None else sums[t]) for t in (0, 1))
+    add_outer_sums(cells.link_start, cells.link, q, other.q, other.hard, links)
+    add_outer_sums(cells.unseen_start, cells.unseen, q, other.q, other.hard, unseen)
     return links, unseen
 
 
-def describe(shard: Shard) -> tuple[Indices, Indices]:
-    """Return how many links and unseen cells each object of the shard has."""
-    place = shard.place
-    links, unseen = np.diff(place.link_start), np.diff(place.unseen_start)
+def count_by_object(shard: Shard) -> tuple[Indices, Indices]:
+    """Return the numbers of links and of unseen cells of each object of a shard."""
+    links, unseen = cell_counts(shard.incidence)
     return links.astype(np.int32), unseen.astype(np.int32)
 
 
-def degrees(shard: Shard, rate: Floats, rate_other: Floats, density: float) -> Floats:
-    """Return the links of the shard's objects with what is expected of their unseen cells."""
-    rates = (writable(rate)[_objects(shard)], writable(rate_other))
-    return degrees_of(shard.place, *rates, density)
+def shard_degrees(shard: Shard, rate: Floats, rate_other: Floats, density: float) -> Floats:
+    """Return the expected degrees of the objects of a shard."""
+    own = writable(rate)[shard.objects]
+    return expected_degrees(shard.incidence, own, writable(rate_other), density)
 
 
-def multiply(shard: Shard, ends: tuple[Ends, Ends], density: float, block: Floats) -> Floats:
-    """Return the product of the shard's normalised links and a dense block."""
-    both = [Ends(*(writable(values) for values in one)) for one in ends]
-    mine = Ends(*(values[_objects(shard)] for values in both[shard.d]))
-    return product_of(shard.place, mine, both[1 - shard.d], density, writable(block))
-
-
-def _objects(shard: Shard) -> Indices:
-    return shard.layout.objects(shard.number)
+def shard_product(
+    shard: Shard, scales: tuple[LinkScales, LinkScales], density: float, block: Floats
+) -> Floats:
+    """Return the product of the normalised links of a shard and a dense block."""
+    both = [LinkScales(*(writable(values) for values in each)) for each in scales]
+    own = LinkScales(*(values[shard.objects] for values in both[shard.d]))
+    return link_product(shard.incidence, own, both[1 - shard.d], density, writable(block))

@@ -1,86 +1,268 @@
-"""From a relation to a result: start, sweeps, stop rule, restarts."""
+"""From a relation to a result: phases, stop rule, restarts."""
 
+import inspect
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from time import perf_counter
+from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import Parallel, delayed
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
-from coblock.inference.gibbs import GibbsRun
-from coblock.inference.posterior import ConditionalRun
+from coblock.inference.engine import Engine, LocalEngine
+from coblock.inference.gibbs import GibbsSampler
+from coblock.inference.phase import Outcome, Phase
+from coblock.inference.posterior import PosteriorAverage
 from coblock.inference.schedule import Schedule
-from coblock.inference.search import SearchRun
+from coblock.inference.search import Search
+from coblock.inference.settings import SEARCH, Settings
 from coblock.inference.start import (
-    START_CLUSTERS,
-    TRUNCATION,
-    memberships_of,
     most_probable,
     random_memberships,
+    soft_labels,
     spectral_labels,
     truncation,
 )
-from coblock.inference.variational import SHORTEST_BURN_IN, WARM, VariationalRun
+from coblock.inference.variational import FIRST_UPDATE, SECOND_ORDER_FROM, Variational
 from coblock.kernels import Floats, Indices
-from coblock.model.hyperparameters import FIRST_UPDATE, Priors, Rule
+from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
-from coblock.model.result import Result, conclude
-from coblock.model.state import State
-from coblock.model.trace import Sweep
+from coblock.model.result import Result, make_result
+from coblock.model.state import SoftState
+from coblock.model.trace import Callback, SweepRecord
 
-Callback = Callable[[Sweep], object]
-LONGEST_PREPARATION = 50  # CVB0 sweeps that make labels of a random start
-LONGEST_SETTLING = 100  # and those that follow the search of a small relation,
-STILL = 1e-5  # until memberships change less
+LONGEST_PREPARATION = 50  # CVB0 sweeps that turn a random start into labels
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to fit; see :class:`coblock.IRM` for what each means."""
+@dataclass(slots=True)
+class Start:
+    """One fit from one start: a stream of sweeps through the phases of its settings.
 
-    inference: str = "acvb0"
-    max_clusters: int | tuple[int, int] | None = None
-    init: str = "spectral"
-    refine: bool = True
-    shared_prior: bool = True
-    exact_variance: bool = True
-    rule: Rule = "newton"
-    burn_in: int | None = None
-    tol: float = 1e-5
-    max_iter: int = 1000
-    n_init: int = 1
-    batch_size: int | tuple[int, int] | None = None
-    n_jobs: int | None = None
+    The fields hold the complete state between any two sweeps, so that a fit can be checkpointed.
+    """
 
-    @property
-    def threads(self) -> tuple[int, int]:
-        """Starts that run at the same time, and threads for the sweeps of each."""
-        jobs = effective_n_jobs(self.n_jobs)
-        starts = min(jobs, self.n_init)
-        return starts, jobs // starts
+    relation: Any  # RelationData with its cells in reach of the engine
+    settings: Settings
+    rng: np.random.Generator
+    engine: Engine
+    initial: list[Floats] | None = None  # memberships to start from
+    position: int = 0  # of the current phase
+    phase: Phase | None = None  # None before the first sweep
+    trace: list[SweepRecord] = field(default_factory=list)
+
+    def run(self, callback: Callback | None = None) -> Result:
+        """Consume the sweeps, from the present state to their end.
+
+        They end when the last phase is finished, when the stop rule holds, after ``max_iter``
+        sweeps, or when the callback returns True.
+        """
+        stream, asked_to_stop = self.sweeps(), False
+        while True:
+            converged = self._has_converged()
+            if converged or asked_to_stop or len(self.trace) >= self.settings.max_iter:
+                return self.result(converged=converged)
+            record = next(stream, None)
+            if record is None:
+                return self.result(converged=True)
+            self.trace.append(record)
+            answer = None if callback is None else callback(record)
+            asked_to_stop = isinstance(answer, bool | np.bool_) and bool(answer)
+
+    def sweeps(self) -> Iterator[SweepRecord]:
+        """Yield a record after each sweep of each phase."""
+        began = perf_counter() - (self.trace[-1].seconds if self.trace else 0.0)
+        if self.phase is None:
+            self.phase = self._make_phase(None)
+        while True:
+            for record in self.phase.sweeps(lambda: perf_counter() - began):
+                yield replace(record, sweep=len(self.trace) + 1)
+            if self.position + 1 == len(self.settings.phases):
+                return
+            outcome = self.phase.outcome()
+            self.position += 1
+            self.phase = self._make_phase(outcome)
+
+    def result(self, *, converged: bool) -> Result:
+        """Return the result as it stands; it takes over the memberships of the phase."""
+        assert self.phase is not None
+        found = self.phase.outcome()
+        q = found.memberships
+        if q is None:
+            assert found.partition is not None
+            found.partition.renumber()
+            q = soft_labels(found.partition.labels, 1.0)
+        hyper = self._initial_hyper(q) if self._holds_hyper(found) else found.hyper
+        return make_result(
+            self.relation, q, hyper, self.trace, converged=converged, samples=found.samples
+        )
+
+    def _has_converged(self) -> bool:
+        """Return whether the stop rule holds after the last sweep, or the last phase is over."""
+        if self.phase is None or not self.trace:
+            return False
+        last = self.position + 1 == len(self.settings.phases)
+        small = last_change(self.trace, self.settings) < self.settings.tol
+        return last and (self.phase.finished or (small and self.phase.may_stop))
+
+    def _make_phase(self, before: Outcome | None) -> Phase:
+        """Return the phase at the present position, which goes on from what is ``before``."""
+        settings, engine = self.settings, self.engine
+        name = settings.phases[self.position]
+        if name == "search":
+            partition = Partition.from_labels(self.relation, self._start_labels())
+            return Search(partition, self.rng, self._limits(), engine)
+        if name == "posterior":
+            assert before is not None
+            assert before.partition is not None
+            return PosteriorAverage(before.partition, self.rng, engine, settings.averages)
+        if name == "gibbs":
+            q = self._start_memberships()
+            partition = Partition(self.relation, most_probable(q), self._initial_hyper(q))
+            one_by_one = LocalEngine(Schedule(1))
+            return GibbsSampler(partition, self.rng, one_by_one, settings.max_iter, settings.rule)
+        return self._variational(before)
+
+    def _variational(self, before: Outcome | None) -> Variational:
+        """Return the sweeps of a deterministic method, from the start or from a partition."""
+        settings = self.settings
+        if before is None:
+            q = self._start_memberships()
+            hyper = self._initial_hyper(q)
+        else:
+            assert before.partition is not None
+            q = soft_labels(before.partition.labels, 1.0)
+            hyper = self._initial_hyper(q) if settings.rule == "fixed" else before.hyper
+        clusters = (q[0].shape[1], q[-1].shape[1])
+        if not settings.shared_prior:
+            prior = np.array(hyper.tables(clusters))
+            hyper = Hyperparameters(hyper.alpha, prior, per_block=True)
+        random_start = settings.init == "random" and self.initial is None and before is None
+        return Variational(
+            SoftState(self.relation, q, hyper),
+            self.engine,
+            settings.inference,
+            settings.exact_variance,
+            settings.rule,
+            settings.burn_in,
+            hyper_delay=FIRST_UPDATE if random_start else 1,
+            second_order_on=before is not None,
+        )
+
+    def _start_memberships(self) -> list[Floats]:
+        """Return the memberships to start from."""
+        if self.initial is not None:
+            return [q.copy() for q in self.initial]
+        if self.settings.init == "random":
+            clusters = truncation(self.relation, self.settings.max_clusters, SEARCH.truncation)
+            return random_memberships(self.relation, clusters, self.rng)
+        return soft_labels(self._spectral_labels())
+
+    def _start_labels(self) -> list[Indices]:
+        """Return labels to start the search from; random memberships are swept first."""
+        if self.initial is not None:
+            return most_probable(self.initial)
+        if self.settings.init != "random":
+            return self._spectral_labels()
+        q = self._start_memberships()
+        state = SoftState(self.relation, q, self._initial_hyper(q))
+        sweeps = Variational(state, self.engine, "cvb0")
+        for record in sweeps.sweeps(perf_counter):
+            if record.change < SECOND_ORDER_FROM or record.sweep == LONGEST_PREPARATION:
+                break
+        return most_probable(sweeps.state.q)
+
+    def _spectral_labels(self) -> list[Indices]:
+        limits = truncation(self.relation, self.settings.max_clusters, SEARCH.start_clusters)
+        links = self.engine.normalised_links(self.relation)
+        return spectral_labels(self.relation, limits, self.rng, links)
+
+    def _limits(self) -> tuple[int, ...] | None:
+        limit = self.settings.max_clusters
+        return None if limit is None else truncation(self.relation, limit)
+
+    def _initial_hyper(self, q: list[Floats]) -> Hyperparameters:
+        """Return weak hyperparameters for a start."""
+        return Hyperparameters.initial(
+            self.relation.likelihood,
+            self.relation.density,
+            (q[0].shape[1], q[-1].shape[1]),
+            len(q),
+            per_block=not self.settings.shared_prior,
+        )
+
+    def _holds_hyper(self, found: Outcome) -> bool:
+        """Return whether the result has the initial hyperparameters, not those of a partition."""
+        return self.settings.rule == "fixed" and found.partition is not None
 
 
-def fit(
-    relation: Relation,
-    settings: Settings,
-    rng: np.random.Generator,
-    *,
-    initial: list[Floats] | None = None,
-    callback: Callback | None = None,
-) -> Result:
-    """Fit ``n_init`` times and return the result with the largest log evidence."""
-    results: list[Result] = Parallel(n_jobs=settings.threads[0], prefer="threads")(
-        delayed(fit_once)(relation, settings, start, initial, callback)
-        for start in rng.spawn(settings.n_init)
-    )
-    return best_of(results, settings)
+@dataclass(slots=True)
+class Fit:
+    """Fits from several starts; the one with the largest log evidence is the result."""
+
+    relation: Any
+    settings: Settings
+    seed: int
+    initial: list[Floats] | None = None
+    ended: list[Result] = field(default_factory=list)  # results of the starts that have ended
+    current: Start | None = None  # the start under way, where starts run one after another
+
+    def run(
+        self,
+        callback: Callback | None = None,
+        *,
+        engine: Engine | None = None,
+        one_by_one: bool = False,
+    ) -> Result:
+        """Run the remaining starts and return the best result.
+
+        Starts share the threads of ``n_jobs``; ``one_by_one`` gives all threads to one start at a
+        time, which keeps it in ``current`` for checkpoints. A given engine runs them one by one.
+        """
+        settings = self.settings
+        one_by_one |= engine is not None
+        starts, threads = settings.threads
+        threads, starts = (threads * starts, 1) if one_by_one else (threads, starts)
+
+        def run_start(number: int) -> Result:
+            with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+                local = LocalEngine(Schedule(settings.batch_size), pool)
+                chosen = local if engine is None else engine
+                return self._start(number, chosen, keep=one_by_one).run(callback)
+
+        remaining = range(len(self.ended), settings.n_init)
+        if one_by_one:
+            for number in remaining:
+                self.ended.append(run_start(number))
+                self.current = None
+        else:
+            calls = (delayed(run_start)(number) for number in remaining)
+            self.ended += Parallel(n_jobs=starts, prefer="threads")(calls)
+        return best_of(self.ended, settings)
+
+    def _start(self, number: int, engine: Engine, *, keep: bool) -> Start:
+        """Return the start under way with this engine, or a new one."""
+        if self.current is not None:
+            set_engine(self.current, engine)
+            return self.current
+        seeds = np.random.SeedSequence(self.seed, spawn_key=(number,))
+        rng = np.random.default_rng(seeds)
+        start = Start(self.relation, self.settings, rng, engine, self.initial)
+        if keep:
+            self.current = start
+        return start
+
+
+def set_engine(start: Start, engine: Engine) -> None:
+    """Let a start that was read from a file run on this engine."""
+    start.engine = engine
+    if start.phase is not None and start.settings.phases[start.position] != "gibbs":
+        start.phase.engine = engine  # type: ignore[attr-defined]
 
 
 def best_of(results: list[Result], settings: Settings) -> Result:
@@ -89,7 +271,7 @@ def best_of(results: list[Result], settings: Settings) -> Result:
     if len(results) > 1:
         best = replace(best, stability=agreement(results))
     if settings.inference != "gibbs" and settings.tol > 0:
-        _warn_of_no_convergence(best, settings)
+        _warn_if_not_converged(best, settings)
     return best
 
 
@@ -106,235 +288,7 @@ def agreement(results: list[Result]) -> float:
     )
 
 
-def fit_once(
-    relation: Relation,
-    settings: Settings,
-    rng: np.random.Generator,
-    initial: list[Floats] | None = None,
-    callback: Callback | None = None,
-) -> Result:
-    """Fit from one start."""
-    threads = settings.threads[1]
-    with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
-        schedule = Schedule(settings.batch_size, pool)
-        return FitRun(relation, settings, rng, initial, schedule).result(callback)
-
-
-@dataclass(slots=True)
-class FitRun:
-    """One fit as one stream of sweeps: the start, the search, the method's own sweeps.
-
-    Between two sweeps the fields say all that the next ones depend on.
-    """
-
-    relation: Relation
-    settings: Settings
-    rng: np.random.Generator
-    initial: list[Floats] | None = None  # memberships to start from
-    given: InitVar[Schedule | None] = None  # None: as the settings say, on one thread
-    schedule: Schedule = field(init=False)
-    search: SearchRun | None = field(init=False, default=None)
-    run: GibbsRun | VariationalRun | ConditionalRun | None = field(init=False, default=None)
-    trace: list[Sweep] = field(init=False, default_factory=list)  # what was followed so far
-
-    def __post_init__(self, given: Schedule | None) -> None:
-        """Take the schedule that is given, or make it."""
-        self.schedule = Schedule(self.settings.batch_size) if given is None else given
-
-    def result(self, callback: Callback | None = None) -> Result:
-        """Follow the sweeps, from wherever the run stands, to their end."""
-        stream = self.sweeps()
-        _, converged = follow(stream, self.settings, self.may_stop, callback, self.trace)
-        return self.conclude(self.trace, converged=converged)
-
-    def sweeps(self) -> Iterator[Sweep]:
-        """Yield a report after each sweep."""
-        began = perf_counter() - (self.trace[-1].seconds if self.trace else 0.0)
-        if self.search is None and self.run is None:
-            self._begin()
-        if self.run is None:
-            assert self.search is not None
-            yield from self.search.sweeps(began)
-            self.run = self._after(self.search.partition)
-        before = 0 if self.search is None else self.search.number
-        if isinstance(self.run, VariationalRun) and self._ends_around_a_partition():
-            yield from settling_sweeps(self.run, began, before)
-            found = Partition.start(self.relation, most_probable(self.run.memberships))
-            self.run = self._around(found, self.run.number)
-        if isinstance(self.run, GibbsRun):
-            yield from self.run.sweeps(began)
-        else:
-            yield from self.run.sweeps(began, before)
-
-    def _begin(self) -> None:
-        """Make the search, or where there is none the method's own run, at the start."""
-        settings, relation = self.settings, self.relation
-        if settings.inference == "gibbs":
-            memberships = self._start()
-            priors = self._priors(memberships)
-            weak = (float(priors.a.flat[0]), float(priors.b.flat[0]), priors.alpha)
-            partition = Partition(relation, most_probable(memberships), *weak)
-            self.run = GibbsRun(partition, self.rng, settings.max_iter, settings.rule)
-        elif not settings.refine:
-            memberships = self._start()
-            self.run = self._variational(memberships, self._priors(memberships))
-        else:
-            partition = Partition.start(relation, self._start_labels())
-            self.search = SearchRun(partition, self.rng, self._most_clusters(), self.schedule)
-
-    def _after(self, found: Partition) -> ConditionalRun | VariationalRun:
-        """Return what follows the search: memberships around its partition, or soft sweeps.
-
-        Where there are few objects, soft sweeps come first in any case: the evidence may make
-        each a cluster of its own, which they undo. With many, in batches, they would drift to
-        less evidence.
-        """
-        if self._ends_around_a_partition() and not self._is_small():
-            return self._around(found)
-        run = self._variational(memberships_of(found.labels, 1.0), self._priors_of(found))
-        run.warm = True
-        return run
-
-    def _around(self, found: Partition, number: int = 0) -> ConditionalRun:
-        """Return the last sweeps, around a partition, after ``number`` soft ones."""
-        averages = self.settings.inference.startswith("a")
-        return ConditionalRun(found, self.rng, self.schedule, averages, number)
-
-    def _ends_around_a_partition(self) -> bool:
-        """Say whether the fit ends so: after a search, but for second order and other priors."""
-        settings = self.settings
-        return settings.refine and settings.inference.endswith("0") and settings.shared_prior
-
-    def _is_small(self) -> bool:
-        return self.schedule.is_sequential(self.relation.sizes)
-
-    def may_stop(self) -> bool:
-        """Say whether the stop rule applies to the last sweep."""
-        run = self.run
-        if isinstance(run, ConditionalRun):
-            return run.is_complete
-        if not isinstance(run, VariationalRun) or self._ends_around_a_partition():
-            return False
-        begun = run.averaged > 1 if run.method.startswith("a") else run.number > 1
-        return begun and run.is_complete()
-
-    def conclude(self, trace: list[Sweep], *, converged: bool) -> Result:
-        """Return the result as it stands."""
-        if isinstance(self.run, ConditionalRun):
-            samples, found = None, self.run.memberships
-            priors = self._priors_of(self.run.partition)
-        elif self.run is not None:
-            samples = self.run.samples if isinstance(self.run, GibbsRun) else None
-            found, priors = list(self.run.memberships), self.run.priors
-        else:  # stopped during the search
-            assert self.search is not None
-            partition, samples = self.search.partition, None
-            partition.recount()
-            found, priors = memberships_of(partition.labels, 1.0), self._priors_of(partition)
-        return conclude(self.relation, found, priors, trace, converged=converged, samples=samples)
-
-    def _start(self) -> list[Floats]:
-        """Return the memberships to start from."""
-        settings = self.settings
-        if self.initial is not None:
-            return [q.copy() for q in self.initial]
-        if settings.init == "random":
-            clusters = truncation(self.relation, settings.max_clusters, TRUNCATION)
-            return random_memberships(self.relation, clusters, self.rng)
-        clusters = truncation(self.relation, settings.max_clusters, START_CLUSTERS)
-        return memberships_of(spectral_labels(self.relation, clusters, self.rng))
-
-    def _start_labels(self) -> list[Indices]:
-        """Return labels to start the search from; random memberships are swept first."""
-        settings = self.settings
-        if self.initial is not None:
-            return most_probable(self.initial)
-        if settings.init != "random":
-            clusters = truncation(self.relation, settings.max_clusters, START_CLUSTERS)
-            return spectral_labels(self.relation, clusters, self.rng)
-        memberships = self._start()
-        state = State(self.relation, memberships, self._priors(memberships))
-        run = VariationalRun(state, "cvb0", schedule=self.schedule)
-        for sweep in run.sweeps(perf_counter()):
-            if sweep.change < WARM or sweep.sweep == LONGEST_PREPARATION:
-                break
-        return most_probable(run.memberships)
-
-    def _variational(self, memberships: list[Floats], priors: Priors) -> VariationalRun:
-        settings = self.settings
-        blind = settings.init == "random" and self.initial is None and not settings.refine
-        return VariationalRun(
-            State(self.relation, memberships, priors),
-            settings.inference,
-            settings.exact_variance,
-            settings.rule,
-            settings.burn_in,
-            wait=FIRST_UPDATE if blind else 1,
-            schedule=self.schedule,
-        )
-
-    def _most_clusters(self) -> tuple[int, ...] | None:
-        limit = self.settings.max_clusters
-        return None if limit is None else truncation(self.relation, limit)
-
-    def _priors(self, memberships: list[Floats]) -> Priors:
-        """Return weak priors for a start."""
-        tables = (memberships[0].shape[1], memberships[-1].shape[1])
-        density, shared = self.relation.density, self.settings.shared_prior
-        return Priors.start(tables, len(memberships), density, shared)
-
-    def _priors_of(self, partition: Partition) -> Priors:
-        """Return the priors that a search has ended with."""
-        if self.settings.rule == "fixed":
-            return self._priors(memberships_of(partition.labels))
-        shape, shared = partition.n.shape, self.settings.shared_prior
-        a, b = np.full(shape, partition.a), np.full(shape, partition.b)
-        return Priors(list(partition.alpha), a, b, shared)
-
-
-def settling_sweeps(run: VariationalRun, began: float, before: int) -> Iterator[Sweep]:
-    """Yield the sweeps of a run until its memberships hardly change, but not very many.
-
-    From a partition they may change slowly at first.
-    """
-    sweeps = run.sweeps(began, before)
-    while run.number < LONGEST_SETTLING:
-        if run.number >= SHORTEST_BURN_IN and run.changes[-1] < STILL:
-            break
-        yield next(sweeps)
-
-
-def follow(
-    sweeps: Iterable[Sweep],
-    settings: Settings,
-    may_stop: Callable[[], bool],
-    callback: Callback | None = None,
-    trace: list[Sweep] | None = None,
-) -> tuple[list[Sweep], bool]:
-    """Consume sweeps until they converge, ``max_iter`` is reached or the callback says True.
-
-    A ``trace`` of earlier sweeps is gone on with; the stop rule looks at its last one first.
-    """
-    trace = [] if trace is None else trace
-    stream, asked_to_stop = iter(sweeps), False
-    while True:
-        converged = bool(trace) and has_converged(trace, settings) and may_stop()
-        if converged or asked_to_stop or len(trace) >= settings.max_iter:
-            return trace, converged
-        sweep = next(stream, None)
-        if sweep is None:
-            return trace, False
-        trace.append(sweep)
-        answer = None if callback is None else callback(sweep)
-        asked_to_stop = isinstance(answer, bool | np.bool_) and bool(answer)
-
-
-def has_converged(trace: list[Sweep], settings: Settings) -> bool:
-    """Say whether the change of memberships, or of VB's bound, fell below tol (MODEL 9)."""
-    return last_change(trace, settings) < settings.tol
-
-
-def last_change(trace: list[Sweep], settings: Settings) -> float:
+def last_change(trace: list[SweepRecord], settings: Settings) -> float:
     """Return what the stop rule looks at: the change of memberships, or of VB's bound."""
     last = trace[-1]
     if settings.inference == "vb" and len(trace) > 1:
@@ -342,18 +296,26 @@ def last_change(trace: list[Sweep], settings: Settings) -> float:
     return last.change
 
 
-def _warn_of_no_convergence(result: Result, settings: Settings) -> None:
+def _warn_if_not_converged(result: Result, settings: Settings) -> None:
     """Warn if the fit ended because it had no sweeps left."""
     trace = result.trace
     if result.converged or len(trace) < settings.max_iter:
         return
     what = "bound" if settings.inference == "vb" else "memberships"
     why = f"the last change was {last_change(trace, settings):.2g}, tol is {settings.tol:g}"
-    if has_converged(trace, settings):
-        why = "the search, or the samples after it, had not come to their end"
+    if last_change(trace, settings) < settings.tol:
+        why = "the search, or the sampling after it, was not finished"
     warnings.warn(
         f"The {what} had not converged after {len(trace):,} sweeps: {why}. Raise max_iter (now "
-        f"{settings.max_iter:,}) or tol; the result so far is usable, look at trace_.",
+        f"{settings.max_iter:,}) or tol. The result so far is usable; look at trace_.",
         ConvergenceWarning,
-        stacklevel=6,
+        stacklevel=caller_level(),
     )
+
+
+def caller_level() -> int:
+    """Return the stack level, for a warning, of the first caller outside of coblock."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "coblock":
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,24 +1,26 @@
-"""Collapsed Gibbs sampling with sampled hyperparameters (MODEL 8)."""
+"""Collapsed Gibbs sampling with sampled hyperparameters (MODEL 8, RELATIONS 10)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import numpy as np
 
+from coblock.inference.engine import Engine
+from coblock.inference.phase import Clock, Outcome, label_record
+from coblock.inference.posterior import fraction_changed
 from coblock.kernels import Floats
-from coblock.kernels.hyperparameters import LARGEST, SMALLEST, block_log_likelihood
-from coblock.model.hyperparameters import Priors, Rule
+from coblock.kernels.bernoulli import LARGEST, SMALLEST
+from coblock.model.likelihoods import Rule
 from coblock.model.partition import Partition
 from coblock.model.result import Sample
-from coblock.model.trace import Sweep
+from coblock.model.trace import SweepRecord
 
-MOST_SAMPLES = 256  # of the kept sweeps, evenly spaced, that predictions average over
-SHAPE, RATE = 1.0, 1.0  # of the Gamma priors of alpha, a and b
+MOST_SAMPLES = 256  # kept sweeps, evenly spaced, that predictions average over
+SHAPE, RATE = 1.0, 1.0  # of the Gamma hyperpriors of all hyperparameters
 
 
 @dataclass(slots=True)
-class GibbsRun:
+class GibbsSampler:
     """A chain over partitions; the second half of its sweeps is kept.
 
     Clusters keep their numbers from sweep to sweep, so that memberships can be averaged.
@@ -26,86 +28,87 @@ class GibbsRun:
 
     partition: Partition
     rng: np.random.Generator
+    engine: Engine
     max_iter: int
     rule: Rule = "newton"
     number: int = 0
     samples: list[Sample] = field(default_factory=list)
-    _tally: list[Floats] = field(init=False)  # per domain (objects, K): how often kept there
+    tally: list[Floats] = field(init=False)  # per domain (objects, K): kept sweeps in each cluster
 
     def __post_init__(self) -> None:
-        """Nothing is kept yet."""
-        self._tally = [np.zeros((label.size, 0)) for label in self.partition.labels]
+        """Start with an empty tally."""
+        self.tally = [np.zeros((label.size, 0)) for label in self.partition.labels]
 
     @property
-    def memberships(self) -> list[Floats]:
-        """Share of the kept sweeps that each object spent in each cluster."""
-        kept = self.number - self.max_iter // 2
-        if kept <= 0:
-            pairs = zip(self.partition.labels, self.partition.m, strict=True)
-            return [np.eye(m.size)[label] for label, m in pairs]
-        return [tally / kept for tally in self._tally]
+    def finished(self) -> bool:
+        """Whether all sweeps are done; the fit counts them."""
+        return False
 
     @property
-    def priors(self) -> Priors:
-        """The current hyperparameters, as the variational methods have them."""
-        partition, shape = self.partition, self.partition.n.shape
-        a, b = np.full(shape, partition.a), np.full(shape, partition.b)
-        return Priors(list(partition.alpha), a, b)
+    def may_stop(self) -> bool:
+        """Whether the stop rule of the fit applies: a chain does all of its sweeps."""
+        return False
 
-    def sweeps(self, began: float) -> Iterator[Sweep]:
-        """Yield a report after each sweep."""
+    def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
+        """Yield a record after each sweep."""
         partition = self.partition
-        objects = sum(partition.relation.sizes)
         while True:
             before = [label.copy() for label in partition.labels]
-            leave_one_out = partition.sweep(self.rng.random(objects))
+            uniform = self.rng.random(sum(partition.relation.sizes))
+            leave_one_out = self.engine.sweep_labels(partition, uniform, open_clusters=True)
             self._sample_hyperparameters()
             self.number += 1
             self._keep()
-            pairs = zip(before, partition.labels, strict=True)
-            clusters = [int((m > 0).sum()) for m in partition.m]
-            yield Sweep(
-                self.number,
-                max(float(2.0 * (old != new).mean()) for old, new in pairs),
-                leave_one_out,
-                partition.log_joint(),
-                clusters[0],
-                clusters[-1],
-                perf_counter() - began,
-            )
+            change = fraction_changed(before, partition.labels)
+            yield label_record(partition, self.number, change, leave_one_out, clock)
+
+    def outcome(self) -> Outcome:
+        """Return the fraction of the kept sweeps that each object spent in each cluster."""
+        kept = self.number - self.max_iter // 2
+        if kept <= 0:
+            pairs = zip(self.partition.labels, self.partition.m, strict=True)
+            q = [np.eye(m.size)[label] for label, m in pairs]
+        else:
+            q = [tally / kept for tally in self.tally]
+        return Outcome(self.partition.hyper, q, samples=self.samples)
 
     def _keep(self) -> None:
-        """Add the sweep to the averages, if it is of the second half."""
+        """Add the sweep to the averages if it is in the second half."""
         first = self.max_iter // 2
         if self.number <= first:
             return
         partition = self.partition
         for d, label in enumerate(partition.labels):
-            more = partition.m[d].size - self._tally[d].shape[1]
-            self._tally[d] = np.pad(self._tally[d], ((0, 0), (0, more)))
-            self._tally[d][np.arange(label.size), label] += 1.0
+            more = partition.m[d].size - self.tally[d].shape[1]
+            self.tally[d] = np.pad(self.tally[d], ((0, 0), (0, more)))
+            self.tally[d][np.arange(label.size), label] += 1.0
         every = max((self.max_iter - first) // MOST_SAMPLES, 1)
         if (self.number - first) % every == 0:
-            n, N, a, b = partition.n, partition.N, partition.a, partition.b
+            statistics = (partition.blocks.n, partition.blocks.N)
+            likelihood, prior = partition.relation.likelihood, partition.hyper.prior
             labels = [label.copy() for label in partition.labels]
-            self.samples.append(Sample(labels, (a + n) / (a + b + n + N)))
+            self.samples.append(Sample(labels, likelihood.predictive_mean(statistics, prior)))
 
     def _sample_hyperparameters(self) -> None:
-        """Draw alpha by auxiliary variables, a and b by slice sampling on the log scale."""
+        """Draw alpha by auxiliary variables, the prior by slice sampling on the log scale."""
         if self.rule == "fixed":
             return
-        partition, rng = self.partition, self.rng
-        partition.alpha = [
+        partition, hyper, rng = self.partition, self.partition.hyper, self.rng
+        hyper.alpha = [
             sample_concentration(alpha, int((m > 0).sum()), size, rng)
             for alpha, m, size in zip(
-                partition.alpha, partition.m, partition.relation.sizes, strict=True
+                hyper.alpha, partition.m, partition.relation.sizes, strict=True
             )
         ]
-        once = partition.blocks_in_use()
-        n, N = partition.n[once], partition.N[once]
-        a, b = partition.a, partition.b
-        partition.a = a = slice_sample(lambda x: block_log_likelihood(n, N, x, b), a, rng)
-        partition.b = slice_sample(lambda x: block_log_likelihood(n, N, a, x), b, rng)
+        likelihood, statistics = partition.relation.likelihood, partition.blocks.statistics()
+        for row in range(len(hyper.prior)):
+
+            def log_likelihood(x: float, row: int = row) -> float:
+                prior = hyper.prior.copy()
+                prior[row] = x
+                return likelihood.log_marginal(statistics, prior)
+
+            hyper.prior[row] = slice_sample(log_likelihood, hyper.prior[row].item(), rng)
 
 
 def sample_concentration(

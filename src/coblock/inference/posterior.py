@@ -1,128 +1,109 @@
-"""Memberships around a partition: how sure each object is of its cluster (MODEL 9, 10, 13)."""
+"""Posterior averaging around a partition: how certain each label is (MODEL 9, 10, 13)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from time import perf_counter
+from dataclasses import dataclass
 
 import numpy as np
 
-from coblock.inference.schedule import Schedule, choose_labels, conditional_memberships
+from coblock.inference.engine import Engine
+from coblock.inference.phase import Clock, Outcome, label_record
+from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Indices
 from coblock.model.partition import Partition
-from coblock.model.trace import Sweep
-
-LEAST_GAIN = 1e-6  # relative gain of evidence for which labels are still changed
-MOST_SAMPLES = 32  # sampled sweeps in the average,
-SAMPLED_VISITS = 150_000  # and visits in all of them: with much data all samples are alike
-SAMPLED_BATCHES = 4  # per sweep and domain: around a partition nothing moves far
+from coblock.model.trace import SweepRecord
 
 
 @dataclass(slots=True)
-class ConditionalRun:
-    """The last sweeps of a search: everybody's memberships with all others held at their labels.
+class PosteriorAverage:
+    """Memberships of each object given the labels of the others, averaged around a partition.
 
-    Soft sweeps from the partition found would leave it: their counts drift to less evidence, in
-    circles where many objects have few links. Labels that the memberships contradict are tried,
-    and taken if the evidence rises, until nobody moves any more. Then labels are drawn around the
-    partition, sweep after sweep, and the memberships are averaged (eq:ACVB): one half given the
-    partition, so that labels stay, one half given the samples, which know what else could be.
+    Soft sweeps from the partition would leave it: their counts drift to less evidence. Labels
+    that the memberships contradict are tried and accepted if the evidence rises, until none
+    changes. Then labels are sampled, sweep after sweep, and memberships are averaged (eq:ACVB):
+    one half is given the partition itself, so that its labels stay, and one half is given the
+    samples.
     """
 
     partition: Partition
     rng: np.random.Generator
-    schedule: Schedule = field(default_factory=Schedule)
-    averages: bool = True  # or stays with the memberships given the partition
+    engine: Engine
+    averages: bool = True  # otherwise the memberships are those given the partition
     number: int = 0
-    chain: Partition | None = None  # the last sample
+    mode_q: list[Floats] | None = None  # memberships given the partition, once it is stable
+    sample: Partition | None = None  # the last sample
+    sample_sum: list[Floats] | None = None  # sum of the memberships given the samples
     samples: int = 0
-    q: list[Floats] = field(default_factory=list)  # memberships given the settled partition; while
-    # samples are drawn, as many times that as there will be samples, and those given the samples
 
     @property
-    def memberships(self) -> list[Floats]:
-        """The result so far; in the end, the only copy of it."""
-        if not self.settled:
-            return conditional_memberships(self.partition, self.schedule)
-        if self.is_complete:
-            return self.q
-        weight = self._wanted() + self.samples if self.samples else 1
-        return [q / weight for q in self.q]
+    def finished(self) -> bool:
+        """Whether the labels are stable and all samples have been drawn."""
+        return self.mode_q is not None and self.samples == self.samples_wanted
 
     @property
-    def settled(self) -> bool:
-        """Whether nobody would move."""
-        return bool(self.q)
+    def may_stop(self) -> bool:
+        """Whether the stop rule of the fit applies: this phase ends by itself."""
+        return False
 
     @property
-    def is_complete(self) -> bool:
-        """Whether nobody would move and all samples are drawn."""
-        return self.settled and self.samples == self._wanted()
-
-    def sweeps(self, began: float, before: int = 0) -> Iterator[Sweep]:
-        """Yield a report after each sweep, without end; ``before`` were done by the search."""
-        while True:
-            if self.is_complete or not self.settled:
-                change, leave_one_out = self._improve()
-                partition = self.partition
-            else:
-                partition, change, leave_one_out = self._sample()
-            self.number += 1
-            clusters = [int((m > 0).sum()) for m in partition.m]
-            yield Sweep(
-                before + self.number,
-                change,
-                leave_one_out,
-                partition.log_joint(),
-                clusters[0],
-                clusters[-1],
-                perf_counter() - began,
-            )
-
-    def _improve(self) -> tuple[float, float]:
-        """Take everybody's best label if the evidence rises by that, or settle.
-
-        Return the change of labels and leave-one-out.
-        """
-        trial = self.partition.copy()
-        best = np.full(sum(trial.relation.sizes), -1.0)
-        sweep_in = self.schedule.in_batches(trial.relation.sizes)
-        leave_one_out = choose_labels(trial, best, sweep_in)
-        if self.settled:  # the partition stays, and so does all that follows from it
-            return 0.0, leave_one_out
-        trial.recount()
-        trial.learn()
-        before = self.partition.log_joint()
-        if trial.log_joint() > before + LEAST_GAIN * abs(before):
-            self.partition, old = trial, self.partition
-            return share_moved(old.labels, trial.labels), leave_one_out
-        self.q = conditional_memberships(self.partition, self.schedule)
-        return 0.0, leave_one_out
-
-    def _sample(self) -> tuple[Partition, float, float]:
-        """Draw all labels anew; return the sample, the change of labels and leave-one-out."""
-        wanted = self._wanted()
-        if self.chain is None:
-            self.chain = self.partition.copy()
-            for q in self.q:
-                np.multiply(q, wanted, out=q)
-        before = [labels.copy() for labels in self.chain.labels]
-        sizes = self.partition.relation.sizes
-        schedule = self.schedule.coarser(sizes, SAMPLED_BATCHES)
-        leave_one_out = choose_labels(self.chain, self.rng.random(sum(sizes)), schedule, self.q)
-        self.samples += 1
-        if self.samples == wanted:
-            for q in self.q:
-                np.divide(q, 2 * wanted, out=q)
-        return self.chain, share_moved(before, self.chain.labels), leave_one_out
-
-    def _wanted(self) -> int:
-        """Return how many samples are averaged."""
+    def samples_wanted(self) -> int:
+        """Number of samples in the average."""
         if not self.averages:
             return 0
-        return min(SAMPLED_VISITS // sum(self.partition.relation.sizes), MOST_SAMPLES)
+        objects = sum(self.partition.relation.sizes)
+        return min(SEARCH.sampled_visits // objects, SEARCH.most_samples)
+
+    def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
+        """Yield a record after each sweep."""
+        while not self.finished:
+            step = self._improve_labels if self.mode_q is None else self._sample_labels
+            partition, change, leave_one_out = step()
+            self.number += 1
+            yield label_record(partition, self.number, change, leave_one_out, clock)
+
+    def outcome(self) -> Outcome:
+        """Return the partition with the memberships averaged so far."""
+        hyper = self.partition.hyper
+        if self.mode_q is None:
+            q = self.engine.conditional_memberships(self.partition)
+        elif self.sample_sum is None:
+            q = self.mode_q
+        else:
+            pairs = zip(self.mode_q, self.sample_sum, strict=True)
+            q = [0.5 * (mode + total / self.samples) for mode, total in pairs]
+        return Outcome(hyper, q, self.partition)
+
+    def _improve_labels(self) -> tuple[Partition, float, float]:
+        """Take the best label of every object if the evidence rises by that, or keep all.
+
+        Returns the partition, the change of labels and the leave-one-out likelihood.
+        """
+        trial = self.partition.copy()
+        leave_one_out = self.engine.sweep_labels(trial)
+        trial.renumber()
+        trial.learn()
+        before, old = self.partition.log_joint(), self.partition
+        if trial.log_joint() > before + SEARCH.label_gain * abs(before):
+            self.partition = trial
+            return trial, fraction_changed(old.labels, trial.labels), leave_one_out
+        self.mode_q = self.engine.conditional_memberships(self.partition)
+        return old, 0.0, leave_one_out
+
+    def _sample_labels(self) -> tuple[Partition, float, float]:
+        """Sample all labels; return the sample, the change of labels and leave-one-out."""
+        if self.sample is None or self.sample_sum is None:
+            assert self.mode_q is not None
+            self.sample = self.partition.copy()
+            self.sample_sum = [np.zeros_like(q) for q in self.mode_q]
+        before = [labels.copy() for labels in self.sample.labels]
+        uniform = self.rng.random(sum(self.partition.relation.sizes))
+        leave_one_out = self.engine.sweep_labels(
+            self.sample, uniform, probability=self.sample_sum, coarse=True
+        )
+        self.samples += 1
+        return self.sample, fraction_changed(before, self.sample.labels), leave_one_out
 
 
-def share_moved(before: list[Indices], after: list[Indices]) -> float:
-    """Return the mean absolute change of hard memberships, in the domain where it is larger."""
+def fraction_changed(before: list[Indices], after: list[Indices]) -> float:
+    """Return the mean |change| of hard memberships, in the domain where it is larger."""
     pairs = zip(before, after, strict=True)
     return max(2.0 * float((old != new).mean()) for old, new in pairs)

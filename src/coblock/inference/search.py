@@ -1,132 +1,124 @@
-"""The search for the partition with the largest evidence (MODEL 14)."""
+"""The search for the partition with the largest evidence: iterated local search (MODEL 14)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from time import perf_counter
+from dataclasses import dataclass
 
 import numpy as np
 
+from coblock.inference.engine import Engine
 from coblock.inference.moves import merge, merge_and_learn, merge_nearest, split
-from coblock.inference.schedule import Schedule, choose_labels
-from coblock.kernels import Indices
+from coblock.inference.phase import Clock, Outcome, label_record
+from coblock.inference.settings import SEARCH
 from coblock.model.partition import Partition
-from coblock.model.trace import Sweep
-
-SWEEPS_A_ROUND = 1  # best-label sweeps between two rounds of moves
-SHAKES = 3  # sampled sweeps that loosen a partition
-LOOSENED = 0.15  # share of the clusters merged with their nearest when one is loosened
-GAIN_A_ROUND = 2e-4  # relative gain of evidence below which a round has gained nothing,
-GAIN_LOOSENED = 2e-4  # and below which a loosening has
-PATIENCE = 1  # loosenings without gain before the search ends,
-PATIENCE_IF_SMALL = 3  # where sweeps cost next to nothing
+from coblock.model.trace import SweepRecord
 
 
 @dataclass(slots=True)
-class SearchRun:
-    """A search over hard partitions; its stream of sweeps ends when nothing gains any more.
+class Search:
+    """Local search with perturbations; its sweeps end when nothing gains any more.
 
-    Rounds of best-label sweeps, merges and splits climb to a partition that none of them
-    improves. Then it is loosened by sampled sweeps and forced mergers, and climbed from again;
-    the best partition is kept. Where the search stands is in the fields alone, so that it can be
-    put away after any sweep and gone on with.
+    Rounds of a best-label sweep, merges and splits climb to a partition that none of them
+    improves. It is perturbed by sampled sweeps and forced merges, and the local search starts
+    again from there; the best partition is kept. The fields hold the complete state, so that the
+    search can be checkpointed after any sweep.
     """
 
     partition: Partition
     rng: np.random.Generator
-    most_clusters: tuple[int, ...] | None = None
-    schedule: Schedule = field(default_factory=Schedule)
-    number: int = 0
-    climbing: bool = True  # or loosening
-    step: int = 0  # sweeps since the last moves
+    limits: tuple[int, ...] | None
+    engine: Engine
+    number: int = 0  # sweeps so far
+    climbing: bool = True  # local search, or perturbation
+    sweeps_since_moves: int = 0
     rounds: int = 0  # rounds of moves
-    last: float | None = None  # evidence after the last round of this climb
-    best: Partition | None = None  # of all climbs
-    failures: int = 0  # loosenings since the best was found
-    loosenings: int = 0
+    last_evidence: float | None = None  # after the last round of this local search
+    best: Partition | None = None  # of all local searches
+    failures: int = 0  # perturbations since the best was found
+    perturbations: int = 0
 
-    def sweeps(self, began: float) -> Iterator[Sweep]:
-        """Yield a report after each sweep."""
-        while self._is_unfinished():
-            self.step += 1
-            yield self._sweep(began, greedy=self.climbing)
+    def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
+        """Yield a record after each sweep."""
+        while True:
+            self._make_moves()
+            if self.finished:
+                return
+            yield self._sweep(clock)
 
-    def _is_unfinished(self) -> bool:
-        """Make the moves that are due after the last sweep; say whether there is a next one."""
-        if self.climbing and self.step == SWEEPS_A_ROUND:
-            self.step = 0
-            if not self._moves_gain():
-                self._end_climb()
-        elif not self.climbing and self.step == SHAKES:
-            if self.loosenings % 2 == 1:
-                self._merge_nearest()
-            self.loosenings += 1
-            self.climbing, self.step, self.last = True, 0, None
-        return self.failures < self._patience()
+    @property
+    def finished(self) -> bool:
+        """Whether perturbations have failed often enough."""
+        return self.failures >= SEARCH.patience(sum(self.partition.relation.sizes))
 
-    def _moves_gain(self) -> bool:
-        """Merge and split; say whether the round has gained anything."""
-        domains, spread = range(len(self.partition.labels)), self.schedule.map
+    @property
+    def may_stop(self) -> bool:
+        """Whether the stop rule of the fit applies: a search ends by itself."""
+        return False
+
+    def outcome(self) -> Outcome:
+        """Return the partition as it stands."""
+        return Outcome(self.partition.hyper, partition=self.partition)
+
+    def _make_moves(self) -> None:
+        """Make the moves that are due after the sweeps so far."""
+        if self.climbing and self.sweeps_since_moves == 1:
+            self.sweeps_since_moves = 0
+            if not self._merge_and_split():
+                self._end_local_search()
+        elif not self.climbing and self.sweeps_since_moves == SEARCH.sampled_sweeps:
+            if self.perturbations % 2 == 1:
+                for d in range(len(self.partition.labels)):
+                    merge_nearest(self.partition, d, SEARCH.merged_share, self.engine)
+                self.partition.learn()
+            self.perturbations += 1
+            self.climbing, self.sweeps_since_moves, self.last_evidence = True, 0, None
+
+    def _merge_and_split(self) -> bool:
+        """Make a round of moves; return whether the evidence has risen since the last one."""
+        partition, domains = self.partition, range(len(self.partition.labels))
         for d in domains:
-            merge(self.partition, d, spread)
+            merge(partition, d, self.engine)
         for d in domains:
-            most = None if self.most_clusters is None else self.most_clusters[d]
-            split(self.partition, d, self.rng, most, self.schedule.part_clusters)
-        self.partition.learn()
+            limit = None if self.limits is None else self.limits[d]
+            split(partition, d, self.rng, limit, self.engine)
+        partition.learn()
         for d in domains:
-            merge_and_learn(self.partition, d, spread)
+            merge_and_learn(partition, d, self.engine)
         self.rounds += 1
-        before, self.last = self.last, self.partition.log_joint()
-        return before is None or gained(before, self.last, GAIN_A_ROUND)
+        before, self.last_evidence = self.last_evidence, partition.log_joint()
+        return before is None or has_gained(before, self.last_evidence, SEARCH.round_gain)
 
-    def _end_climb(self) -> None:
-        """Keep the better of this climb and the best so far; loosen that one, or end with it."""
+    def _end_local_search(self) -> None:
+        """Keep the better of this partition and the best so far, and perturb that one next."""
         self.climbing = False
         if self.best is None:
             self.best = self.partition.copy()
             return
         before, after = self.best.log_joint(), self.partition.log_joint()
-        self.failures = 0 if gained(before, after, GAIN_LOOSENED) else self.failures + 1
+        gained = has_gained(before, after, SEARCH.perturbation_gain)
+        self.failures = 0 if gained else self.failures + 1
         if after > before:
             self.best = self.partition.copy()
         else:
             self.partition = self.best.copy()
-        if self.failures >= self._patience():
-            self.partition = self.best
 
-    def _merge_nearest(self) -> None:
-        for d in range(len(self.partition.labels)):
-            merge_nearest(self.partition, d, LOOSENED, self.schedule.map)
-        self.partition.learn()
-
-    def _patience(self) -> int:
-        """Return how many loosenings without gain end the search."""
-        small = self.schedule.is_sequential(self.partition.relation.sizes)
-        return PATIENCE_IF_SMALL if small else PATIENCE
-
-    def _sweep(self, began: float, *, greedy: bool) -> Sweep:
-        """Visit every object once, take the best label or draw one, and learn."""
+    def _sweep(self, clock: Clock) -> SweepRecord:
+        """Update every label once, to the best or a drawn one, and learn the hyperparameters."""
         partition = self.partition
-        objects = sum(partition.relation.sizes)
         before = [label.copy() for label in partition.labels]
-        uniform = np.full(objects, -1.0) if greedy else self.rng.random(objects)
-        if self.schedule.is_sequential(partition.relation.sizes):
-            leave_one_out = partition.sweep(uniform, self.most_clusters)
-        else:
-            leave_one_out = choose_labels(partition, uniform, self.schedule)
-        moved = [_share_moved(*pair) for pair in zip(before, partition.labels, strict=True)]
-        partition.recount()
+        uniform = None if self.climbing else self.rng.random(sum(partition.relation.sizes))
+        leave_one_out = self.engine.sweep_labels(
+            partition, uniform, limits=self.limits, open_clusters=True
+        )
+        moved = max(
+            float((old != new).mean()) for old, new in zip(before, partition.labels, strict=True)
+        )
+        partition.renumber()
         partition.learn()
         self.number += 1
-        K = partition.n.shape
-        seconds = perf_counter() - began
-        bound = partition.log_joint()
-        return Sweep(self.number, 2.0 * max(moved), leave_one_out, bound, K[0], K[1], seconds)
+        self.sweeps_since_moves += 1
+        return label_record(partition, self.number, 2.0 * moved, leave_one_out, clock)
 
 
-def _share_moved(old: Indices, new: Indices) -> float:
-    return float((old != new).mean())
-
-
-def gained(before: float, after: float, share: float) -> bool:
-    """Say whether the evidence has risen by more than a share of it."""
+def has_gained(before: float, after: float, share: float) -> bool:
+    """Return whether the evidence has risen by more than a share of it."""
     return after > before + share * abs(after)

@@ -1,181 +1,149 @@
-"""The loop of the deterministic methods: sweeps, hyperparameters, shrinkage, averaging."""
+"""The loop of the deterministic methods: sweeps, learning, shrinkage, averaging (MODEL 9)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import numpy as np
 
-from coblock.inference import cvb, vb
-from coblock.inference.schedule import Schedule, Visits, sweep_memberships
+from coblock.inference.cvb import sweep_second_order
+from coblock.inference.engine import Engine, SoftSweep
+from coblock.inference.phase import Clock, Outcome
+from coblock.inference.vb import exact_bound, prune_if_bound_allows, sweep_vb
 from coblock.kernels import Floats
-from coblock.kernels.memberships import average_in, distance
-from coblock.model.hyperparameters import FIRST_UPDATE, Priors, Rule
-from coblock.model.state import State, arrangement, by_size, chosen_columns, each_block_once
-from coblock.model.trace import Sweep
+from coblock.kernels.memberships import update_average
+from coblock.model.likelihoods import Rule
+from coblock.model.state import SoftState, by_size, select_columns, sort_and_prune
+from coblock.model.trace import SweepRecord
 
-METHODS = ("acvb0", "acvb", "cvb0", "cvb", "vb")
-WARM = 1e-2  # CVB0 prepares second order until memberships change less than this per object
-ORDERLY = 5e-2  # the order of the clusters is held when they change less than this
-SETTLED = 1e-3  # averaging waits until memberships change less than this,
-STALLED = 0.9  # or hardly less than a burn-in ago: they go round in circles
-SHORTEST_STEP = 0.25  # of memberships that go round in circles
-SHORTEST_BURN_IN, LONGEST_BURN_IN = 10, 100
+FIRST_UPDATE = 5  # sweeps after a random start before hyperparameters are learnt
+SECOND_ORDER_FROM = 1e-2  # change per object below which second order replaces CVB0
+ORDER_FROZEN_FROM = 5e-2  # change per object below which clusters keep their order
+SETTLED_FROM = 1e-3  # change per object below which averaging begins,
+STALLED = 0.9  # or ratio to the change a burn-in ago above which memberships cycle
+SHORTEST_STEP = 0.25  # smallest damping of memberships that cycle in batches
+SHORTEST_BURN_IN, LONGEST_BURN_IN = 10, 100  # sweeps
 
 
 @dataclass(slots=True)
-class VariationalRun:
-    """A run of one of the deterministic methods; it goes on as long as somebody asks.
+class Variational:
+    """A run of one of the deterministic methods; it goes on until the fit stops it.
 
     ``burn_in`` None waits until memberships change little, because the average remembers the
-    distance they travel after it has begun (MODEL 9). Exact second-order methods are prepared
-    by CVB0: from a diffuse start they merge too much (MODEL 6).
+    distance they move after it has begun (MODEL 9). Exact second-order methods start with CVB0:
+    from a diffuse start they merge too much (MODEL 6).
     """
 
-    state: State
+    state: SoftState
+    engine: Engine
     method: str
     exact_variance: bool = True
     rule: Rule = "newton"
     burn_in: int | None = None
-    wait: int = FIRST_UPDATE  # sweeps before hyperparameters are learnt
-    schedule: Schedule = field(default_factory=Schedule)
+    hyper_delay: int = FIRST_UPDATE  # sweeps before hyperparameters are learnt
     number: int = 0
     mean: list[Floats] | None = None  # averaged memberships
     averaged: int = 0  # sweeps in the average
-    warm: bool = False  # whether second order may begin
-    orderly: bool = False  # whether the order of the clusters is held
-    settled: bool = False  # whether averaging may begin
+    second_order_on: bool = False
+    order_frozen: bool = False  # whether clusters keep their order
+    averaging: bool = False
     changes: list[float] = field(default_factory=list)  # of q, sweep by sweep
-    step: float = 1.0  # fraction of the way that memberships go in batches
-    everybody: bool = False  # whether the next sweep visits objects that rest, too
-    visits: Visits = field(init=False)
+    step: float = 1.0  # fraction of the way that memberships move in batches
 
     def __post_init__(self) -> None:
-        """Put the start in order; only exact second order needs warming up."""
-        self.warm |= self.method not in {"acvb", "cvb"} or not self.exact_variance
+        """Sort the clusters; only exact second order needs CVB0 sweeps first."""
+        self.second_order_on |= self.method not in {"acvb", "cvb"} or not self.exact_variance
         if self.burn_in == 0:
-            self.warm = self.settled = True
-        self.state = self.state.selected([by_size(m) for m in self.state.m])
-        self.visits = Visits.none(self.state.relation.sizes)
+            self.second_order_on = self.averaging = True
+        if self.number == 0:
+            self.state = self.state.select([by_size(m) for m in self.state.m])
 
     @property
-    def memberships(self) -> list[Floats]:
-        """The result so far: averaged memberships where the method averages."""
-        return self.state.q if self.mean is None else self.mean
+    def finished(self) -> bool:
+        """Whether the phase has ended by itself: it never does."""
+        return False
 
     @property
-    def priors(self) -> Priors:
-        """The current hyperparameters."""
-        return self.state.priors
+    def may_stop(self) -> bool:
+        """Whether a small change in the last record ends the fit."""
+        return self.averaged > 1 if self.method.startswith("a") else self.number > 1
 
-    def sweeps(self, began: float, before: int = 0) -> Iterator[Sweep]:
-        """Yield a report after each sweep, without end; ``before`` were done by a search."""
+    def outcome(self) -> Outcome:
+        """Return the averaged memberships where the method averages, else the last ones."""
+        q = self.state.q if self.mean is None else self.mean
+        return Outcome(self.state.hyper, list(q))
+
+    def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
+        """Yield a record after each sweep, without end."""
         while True:
-            leave_one_out, entropy, change = self._sweep()
+            totals = self._sweep()
             self.number += 1
-            self.changes.append(change)
-            if self.method.startswith("a") and self.settled:
-                change = self._average()
-            self._look_at(change)
-            self._arrange()
-            self._learn()
-            yield Sweep(
-                before + self.number,
-                change,
-                leave_one_out,
-                vb.exact_bound(self.state) if self.method == "vb" else self.state.bound(entropy),
-                *self.state.clusters,
-                perf_counter() - began,
-            )
+            self.changes.append(totals.change)
+            averages = self.method.startswith("a") and self.averaging
+            change = self._average() if averages else totals.change
+            self._update_burn_in(change)
+            self._sort_and_prune()
+            if self.number >= self.hyper_delay:
+                self.state.learn(self.rule)
+            state, clusters = self.state, self.state.blocks.clusters
+            bound = exact_bound(state) if self.method == "vb" else state.bound(totals.entropy)
+            numbers = (totals.leave_one_out, bound, *clusters)
+            yield SweepRecord(self.number, change, *numbers, clock())
 
-    def is_complete(self) -> bool:
-        """Say whether the last sweep visited every object; ask for such a sweep if it did not."""
-        self.everybody = not self.visits.complete
-        return self.visits.complete
-
-    def _sweep(self) -> tuple[float, float, float]:
-        """Renew the memberships; return leave-one-out, entropy and mean change per object."""
-        state = self.state
-        zeroth_order = self.method.endswith("0") or not self.warm
-        if self.method != "vb" and zeroth_order and not self._is_sequential():
-            everybody, self.everybody = self.everybody, False
-            return sweep_memberships(
-                state, self.visits, self.schedule, everybody=everybody, step=self.step
-            )
-        old = [q.copy() for q in state.q]
+    def _sweep(self) -> SoftSweep:
+        """Update all memberships by the method."""
         if self.method == "vb":
-            leave_one_out, entropy = vb.sweep(state)
-        elif zeroth_order:
-            leave_one_out, entropy = cvb.sweep_zeroth_order(state)
-        else:
-            leave_one_out, entropy = cvb.sweep_second_order(state, exact=self.exact_variance)
-        state.recount()
-        self.visits.complete = True
-        return leave_one_out, entropy, largest_change(old, state.q)
-
-    def _is_sequential(self) -> bool:
-        return self.schedule.is_sequential(self.state.relation.sizes)
+            return sweep_vb(self.state)
+        if self.method.endswith("0") or not self.second_order_on:
+            return self.engine.sweep_memberships(self.state, self.step)
+        return sweep_second_order(self.state, exact=self.exact_variance)
 
     def _average(self) -> float:
-        """Take the sweep into the average (eq:ACVB); return how much that changed it."""
+        """Add the sweep to the average (eq:ACVB); return the change of the average."""
         self.averaged += 1
         if self.mean is None:
             self.mean = [q.copy() for q in self.state.q]
             return 1.0
         step = 1.0 / self.averaged
         return max(
-            average_in(bar, q, step) / len(q)
-            for bar, q in zip(self.mean, self.state.q, strict=True)
+            update_average(mean, q, step) / len(q)
+            for mean, q in zip(self.mean, self.state.q, strict=True)
         )
 
-    def _look_at(self, change: float) -> None:
-        """Decide whether second order, and then the average, may begin."""
-        if self.settled:
+    def _update_burn_in(self, change: float) -> None:
+        """Decide whether second order, and then averaging, begins."""
+        if self.averaging:
             return
         if self.burn_in is not None:
-            self.warm = self.warm or self.number >= self.burn_in // 2
-            self.settled = self.number >= self.burn_in
-        elif not self.warm:
-            self.warm = change < WARM or self.number >= LONGEST_BURN_IN // 2
+            self.second_order_on |= self.number >= self.burn_in // 2
+            self.averaging = self.number >= self.burn_in
+        elif not self.second_order_on:
+            small = change < SECOND_ORDER_FROM
+            self.second_order_on = small or self.number >= LONGEST_BURN_IN // 2
         elif self.number >= SHORTEST_BURN_IN:
-            self.orderly |= change < ORDERLY
+            self.order_frozen |= change < ORDER_FROZEN_FROM
             stalled = change > STALLED * self.changes[-SHORTEST_BURN_IN]
-            if stalled and not self._is_sequential() and self.step > SHORTEST_STEP:
-                self.step /= 2.0  # batches overshoot together
+            sequential = self.engine.schedule.is_sequential(self.state.relation.sizes)
+            if stalled and not sequential and self.step > SHORTEST_STEP:
+                self.step /= 2.0  # objects of a batch overshoot together
                 stalled = False
-            self.settled = change < SETTLED or stalled or self.number >= LONGEST_BURN_IN
+            self.averaging = change < SETTLED_FROM or stalled or self.number >= LONGEST_BURN_IN
 
-    def _arrange(self) -> None:
-        """Put clusters in descending order and drop negligible ones, the average included.
+    def _sort_and_prune(self) -> None:
+        """Sort clusters by size and drop negligible ones, in the average, too.
 
-        The order is held once memberships change little. The last stick is 1, which favours the
-        last cluster where alpha > 1: it grows, moves up, another one is last and grows, and so
-        on for ever.
+        The order is frozen once memberships change little. The last stick is 1, which favours
+        the last cluster where alpha > 1: it would grow and move up, another one would be last
+        and grow, and so on without end.
         """
         if self.method == "vb":
-            self.state = vb.arrange(self.state)
+            self.state = prune_if_bound_allows(self.state)
             return
-        keep = arrangement(self.state, self.mean)
-        if self.settled or self.orderly:
+        keep = sort_and_prune(self.state, self.mean)
+        if self.averaging or self.order_frozen:
             keep = [np.sort(kept) for kept in keep]
-        if self.state.is_arranged(keep):
+        if self.state.is_in_order(keep):
             return
         if self.mean is not None:
             pairs = zip(self.mean, keep, strict=True)
-            self.mean = [chosen_columns(bar, kept) for bar, kept in pairs]
-        before, self.state = self.state, self.state.selected(keep)
-        if self.state.clusters == before.clusters:
-            self.schedule.hear_of_order(before, self.state, keep)
-        self.visits.complete = False  # nobody was visited with the clusters as they are now
-
-    def _learn(self) -> None:
-        if self.number >= self.wait:
-            state = self.state
-            once = each_block_once(state.relation.kind, state.clusters)
-            state.priors.learn(state.m, state.n, state.N, once, self.rule)
-
-
-def largest_change(old: list[Floats], new: list[Floats]) -> float:
-    """Return the mean absolute change per object, the largest of the domains (MODEL 9)."""
-    pairs = zip(old, new, strict=True)
-    return max(distance(before, after) / len(after) for before, after in pairs)
+            self.mean = [select_columns(mean, kept) for mean, kept in pairs]
+        self.state = self.state.select(keep)

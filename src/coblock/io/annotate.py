@@ -1,16 +1,18 @@
-"""Clusters written back to where the data came from: networkx graphs and AnnData."""
+"""Clusters as annotations of the source of the data: networkx graphs and AnnData."""
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from coblock.io.atomic import write_whole
+from coblock.io.atomic import write_atomic
 from coblock.io.export import object_names
+from coblock.io.readers.graphs import import_networkx
 from coblock.model.checks import check_choice
+from coblock.model.relation import Relation
 
 _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -18,10 +20,10 @@ _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def label_graph(graph: Any, model: Any, attribute: str = "cluster") -> None:
     """Set the cluster of every node of a networkx graph as a node attribute.
 
-    Nodes are found by name (``str(node)``) where the relation has names, else by their order,
-    rows before columns. Beside ``attribute`` (the number of the cluster) each node gets
-    ``<attribute>_probability`` and, since row and column clusters are counted apart,
-    ``<attribute>_side`` ("row" or "column") where the relation is bipartite.
+    Nodes are found by name (``str(node)``) if the relation has names, otherwise by their order,
+    rows before columns. Each node gets ``attribute`` (the number of the cluster) and
+    ``<attribute>_probability``. In a bipartite relation, where row and column clusters are numbered
+    separately, it also gets ``<attribute>_side`` ("row" or "column").
 
     Parameters
     ----------
@@ -33,23 +35,22 @@ def label_graph(graph: Any, model: Any, attribute: str = "cluster") -> None:
         Name of the attribute.
     """
     check_is_fitted(model)
-    nodes = list(graph.nodes)
-    sides = ("object",) if model.result_.relation.one_domain else ("row", "column")
-    for d, (side, found) in enumerate(zip(sides, _nodes_of(nodes, model), strict=True)):
-        label, q = model.result_.labels[d], model.result_.memberships[d]
-        for i, node in enumerate(found):
+    result = model.result_
+    nodes = _find_nodes(list(graph.nodes), result.relation)
+    for d, (label, q) in enumerate(zip(result.labels, result.memberships, strict=True)):
+        for i, node in enumerate(nodes[d]):
             data = graph.nodes[node]
             data[attribute] = int(label[i])
             data[f"{attribute}_probability"] = float(q[i, label[i]])
-            if side != "object":
-                data[f"{attribute}_side"] = side
+            if not result.relation.repeated:
+                data[f"{attribute}_side"] = ("row", "column")[d]
 
 
 def to_graph(model: Any) -> Any:
-    """Return the relation as a networkx graph whose nodes carry their clusters.
+    """Return the relation as a networkx graph whose nodes have their clusters as attributes.
 
-    Nodes are called after the objects; where a row and a column have the same name, all get
-    ``row`` or ``column`` before it. Attributes of a node: ``name``, ``cluster``,
+    Nodes are named after the objects. If a row and a column have the same name, all nodes get the
+    prefix ``row`` or ``column``. Attributes of a node: ``name``, ``cluster``,
     ``cluster_probability`` and, in a bipartite relation, ``bipartite`` (0 for rows, 1 for columns).
 
     Examples
@@ -61,35 +62,38 @@ def to_graph(model: Any) -> Any:
     (34, 144, ['bipartite', 'cluster'])
     """
     check_is_fitted(model)
-    networkx = _networkx()
+    networkx = import_networkx()
     result = model.result_
     relation = result.relation
+    names = [
+        [str(i) for i in range(size)] if (known := object_names(relation, d)) is None else known
+        for d, size in enumerate(relation.sizes)
+    ]
+    nodes = names
+    if len(names) == 2 and set(names[0]) & set(names[1]):
+        nodes = [[f"row {name}" for name in names[0]], [f"column {name}" for name in names[1]]]
     graph = networkx.DiGraph() if relation.kind == "directed" else networkx.Graph()
-    nodes = _node_names(model)
-    for d, (names, label, q) in enumerate(
-        zip(nodes, result.labels, result.memberships, strict=True)
-    ):
-        known = object_names(relation, d)
-        for i, node in enumerate(names):
-            data = {"name": str(i) if known is None else known[i], "cluster": int(label[i])}
-            side = {} if relation.one_domain else {"bipartite": d}
+    for d, (label, q) in enumerate(zip(result.labels, result.memberships, strict=True)):
+        side = {} if relation.repeated else {"bipartite": d}
+        for i, node in enumerate(nodes[d]):
+            data = {"name": names[d][i], "cluster": int(label[i])}
             graph.add_node(node, **data, cluster_probability=float(q[i, label[i]]), **side)
-    place = relation.places[0][0]
+    place = relation.incidence[0][0]
     rows = np.repeat(np.arange(relation.shape[0]), np.diff(place.link_start))
     ends = zip(rows.tolist(), place.link.tolist(), strict=True)
     graph.add_edges_from((nodes[0][i], nodes[-1][j]) for i, j in ends)
-    own = np.flatnonzero(relation.self_link)
-    graph.add_edges_from((nodes[0][i], nodes[0][i]) for i in own.tolist())
+    self_linked = np.flatnonzero(relation.own_link)
+    graph.add_edges_from((nodes[0][i], nodes[0][i]) for i in self_linked.tolist())
     return graph
 
 
 def write_graph(graph: Any, path: str | Path, kind: str = "graphml") -> None:
-    """Write a networkx graph as a GraphML or GML file, whole or not at all.
+    """Write a networkx graph as a GraphML or GML file, completely or not at all.
 
     Characters that XML cannot hold, or would change, become escapes.
     """
     check_choice("kind", kind, ("graphml", "gml"))
-    networkx = _networkx()
+    networkx = import_networkx()
     clean = networkx.relabel_nodes(graph, {n: _xml_text(n) for n in graph if isinstance(n, str)})
     if len(clean) < len(graph):
         msg = f"{len(graph) - len(clean):,} nodes differ only in characters that XML lacks."
@@ -97,14 +101,14 @@ def write_graph(graph: Any, path: str | Path, kind: str = "graphml") -> None:
     for _, data in clean.nodes(data=True):
         data.update({key: _xml_text(text) for key, text in data.items() if isinstance(text, str)})
     write = networkx.write_gml if kind == "gml" else networkx.write_graphml
-    write_whole(path, lambda temporary: write(clean, temporary))
+    write_atomic(path, lambda temporary: write(clean, temporary))
 
 
 def label_anndata(adata: Any, model: Any, key: str = "coblock") -> None:
     """Set clusters and their probabilities in ``obs`` and ``var`` of an AnnData object.
 
-    The columns are ``key`` (categorical) and ``<key>_probability``. A one-domain relation is one
-    of the observations and leaves ``var`` alone.
+    The columns are ``key`` (categorical) and ``<key>_probability``. The objects of a one-domain
+    relation are the observations; ``var`` is not changed.
 
     Parameters
     ----------
@@ -117,49 +121,24 @@ def label_anndata(adata: Any, model: Any, key: str = "coblock") -> None:
         Name of the columns.
     """
     check_is_fitted(model)
-    import pandas as pd  # AnnData's own tables
+    import pandas as pd  # AnnData depends on it
 
-    relation = model.result_.relation
-    sides = [("observations", adata.obs), ("variables", adata.var)][: len(relation.sizes)]
-    for d, (what, table) in enumerate(sides):
-        _check_same_objects(what, [str(name) for name in table.index], model, d)
-    for (_, table), label, q in zip(
-        sides, model.result_.labels, model.result_.memberships, strict=True
-    ):
+    result = model.result_
+    tables = [adata.obs, adata.var][: len(result.relation.sizes)]
+    for d, table in enumerate(tables):
+        _check_same_objects([str(name) for name in table.index], result.relation, d)
+    for table, label, q in zip(tables, result.labels, result.memberships, strict=True):
         clusters = pd.Categorical(label, categories=range(q.shape[1]))
         table[key] = clusters.rename_categories([str(k) for k in range(q.shape[1])])
         table[f"{key}_probability"] = q[np.arange(label.size), label]
-
-
-def _networkx() -> Any:
-    try:
-        import networkx
-    except ImportError as error:
-        msg = "Graphs need networkx, which is not installed: pip install 'coblock[graphs]'"
-        raise ImportError(msg) from error
-    return networkx
-
-
-def _node_names(model: Any) -> list[list[str]]:
-    """Return for each domain what the nodes of its objects are called."""
-    relation = model.result_.relation
-    names = []
-    for d, size in enumerate(relation.sizes):
-        known = object_names(relation, d)
-        names.append([str(i) for i in range(size)] if known is None else list(known))
-    if len(names) == 1 or not set(names[0]) & set(names[1]):
-        return names
-    sides = zip(("row", "column"), names, strict=True)
-    return [[f"{side} {name}" for name in side_names] for side, side_names in sides]
 
 
 def _xml_text(text: str) -> str:
     return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def _nodes_of(nodes: list[Hashable], model: Any) -> list[list[Hashable]]:
-    """Return the node of each object, for each domain."""
-    relation = model.result_.relation
+def _find_nodes(nodes: list[Hashable], relation: Relation) -> list[list[Hashable]]:
+    """Return the nodes of the objects of each domain."""
     names = [object_names(relation, d) for d in range(len(relation.sizes))]
     if all(known is None for known in names):
         if len(nodes) != sum(relation.sizes):
@@ -176,47 +155,46 @@ def _nodes_of(nodes: list[Hashable], model: Any) -> list[list[Hashable]]:
             "as their name. Rename them with networkx.relabel_nodes."
         )
         raise ValueError(msg)
-    known = [_checked_names(side, by_name) for side in names]
-    both = sorted(set(known[0]) & set(known[1])) if len(known) == 2 else []
-    if both:
+    found: list[list[Hashable]] = []
+    for known in names:
+        if known is None:
+            msg = (
+                "Rows or columns of the model have no names, so their nodes cannot be found. Give "
+                "Relation.build both row_names and column_names."
+            )
+            raise ValueError(msg)
+        missing = [name for name in known if name not in by_name]
+        if missing:
+            msg = (
+                f"{len(missing):,} of {len(known):,} objects of the model are not nodes of the "
+                f"graph; the first is {missing[0]!r}. Pass the graph that the relation was made "
+                "from."
+            )
+            raise ValueError(msg)
+        found.append([by_name[name] for name in known])
+    column_nodes = set(found[1]) if len(found) == 2 else set()
+    shared = [str(node) for node in found[0] if node in column_nodes]
+    if shared:
         msg = (
-            f"{len(both):,} nodes are a row and a column of the model at once; the first is "
-            f"{both[0]!r}. A node carries one cluster only: give the two sides names of their own."
+            f"{len(shared):,} nodes are both a row and a column of the model; the first is "
+            f"{shared[0]!r}. A node has only one cluster: give rows and columns different names."
         )
         raise ValueError(msg)
-    return [[by_name[name] for name in side] for side in known]
+    return found
 
 
-def _checked_names(names: Sequence[str] | None, by_name: dict[str, Hashable]) -> Sequence[str]:
-    if names is None:
-        msg = (
-            "Rows or columns of the model have no names, so that their nodes cannot be found. Give "
-            "Relation.build both row_names and column_names."
-        )
-        raise ValueError(msg)
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        msg = (
-            f"{len(missing):,} of {len(names):,} objects of the model are no nodes of the graph; "
-            f"the first is {missing[0]!r}. Pass the graph that the relation was made from."
-        )
-        raise ValueError(msg)
-    return names
-
-
-def _check_same_objects(what: str, index: list[str], model: Any, d: int) -> None:
-    relation = model.result_.relation
-    size, names = relation.sizes[d], object_names(relation, d)
+def _check_same_objects(index: list[str], relation: Relation, d: int) -> None:
+    """Refuse observations (d = 0) or variables that are not the objects of the domain, in order."""
+    size, what = relation.sizes[d], ("observations", "variables")[d]
     if len(index) != size:
         msg = f"There are {len(index):,} {what}, but the model was fitted to {size:,}."
         raise ValueError(msg)
-    if names is None:
-        return
-    wrong = [i for i, (here, there) in enumerate(zip(index, names, strict=True)) if here != there]
+    names = object_names(relation, d) or index
+    wrong = [(here, there) for here, there in zip(index, names, strict=True) if here != there]
     if wrong:
         msg = (
             f"{len(wrong):,} of {size:,} {what} have other names than in the model; the first is "
-            f"{index[wrong[0]]!r}, where the model has {names[wrong[0]]!r}. Bring them in "
-            "the order of the fit."
+            f"{wrong[0][0]!r}, where the model has {wrong[0][1]!r}. Put them in the order of the "
+            "fit."
         )
         raise ValueError(msg)

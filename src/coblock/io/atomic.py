@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Atomic output: a file, or all files of a folder, are written completely or not at all."""
 
 import errno
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 from stat import S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
 from tempfile import TemporaryDirectory
 
-_ADVICE = {
-    errno.ENOSPC: "the disk is full. Make room, or choose another place",
-    errno.EDQUOT: "the quota of the disk is used up. Make room, or choose another place",
+_REASONS = {
+    errno.ENOSPC: "the disk is full. Free some space, or choose another place",
+    errno.EDQUOT: "the disk quota is used up. Free some space, or choose another place",
     errno.EROFS: "the disk is read-only. Choose another place",
     errno.EACCES: "you may not write in this folder. Choose another place",
     errno.EPERM: "you may not write in this folder. Choose another place",
     errno.ENOENT: "its folder does not exist. Create the folder first",
-    errno.ENOTDIR: "what should be its folder is a file. Choose another place",
+    errno.ENOTDIR: "its folder is a file. Choose another place",
     errno.EFBIG: "the file would be larger than the system allows. Choose another place",
     errno.EISDIR: "it is a folder. Name a file",
     errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
@@ -26,28 +26,17 @@ _ADVICE = {
 
 
 class WriteError(OSError):
-    """A file could not be written; what stood there before still does."""
+    """A file could not be written; an earlier file of that name is unchanged."""
 
 
-def write_whole(path: str | Path, data: bytes | Callable[[Path], object]) -> None:
-    """Write a file such that a crash at any moment leaves the old one or the new one, whole.
+def write_atomic(path: str | Path, data: bytes | Callable[[Path], object]) -> None:
+    """Write a file so that a crash at any time leaves the complete old or the complete new one.
 
-    The data go to a temporary file in the same folder, reach the disk, and only then take the
-    name. A symbolic link is followed, and the permissions of an earlier file are kept. A pipe or
+    ``data`` is the content, or a function that writes it to the path that it is given. It is
+    written to a temporary file in the same folder, which is synchronised with the disk and then
+    renamed. A symbolic link is followed, and the permissions of an earlier file are kept. A pipe or
     a character device (``/dev/stdout``, ``/dev/null``) is written to and never replaced; any other
-    special file is refused.
-
-    Parameters
-    ----------
-    path : str or Path
-        Where to write; an earlier file is replaced.
-    data : bytes or callable
-        The contents, or a function that writes them to the path that it is given.
-
-    Raises
-    ------
-    WriteError
-        With a sentence that says why; no temporary file is left.
+    special file is refused. A :class:`WriteError` says why the file cannot be written.
     """
     try:
         if _is_stream(path):
@@ -55,49 +44,51 @@ def write_whole(path: str | Path, data: bytes | Callable[[Path], object]) -> Non
         else:
             _write_and_rename(Path(os.path.realpath(path)), data)
     except OSError as error:
-        raise _refusal(path, error) from error
+        raise _write_error(path, error) from error
 
 
 def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
-    """Put several files in a folder such that a failure leaves none of them.
+    """Write several files to a folder so that a failure leaves none of them.
 
-    They are made in a temporary folder on the same disk and moved when all are there. Other files
-    of the folder stay, earlier ones of the same names are replaced.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Created where it does not exist.
-    fill : callable
-        Writes the files to the folder that it is given.
-
-    Raises
-    ------
-    WriteError
-        With a sentence that says why.
+    ``fill`` writes the files to the temporary folder that it is given, on the same disk. They are
+    moved when all are complete. Earlier files of the same names are replaced; other files of the
+    folder are kept. The folder is created if it does not exist.
     """
     target = Path(os.path.realpath(folder))
     staging = None
     try:
-        staging = _staging(target)
+        staging = _make_staging_folder(target)
         fill(staging)
-        _move_all(staging, target)
+        _move_files(staging, target)
     except WriteError as error:
         msg = str(error).replace(str(staging), str(folder))
         raise WriteError(msg) from error
     except OSError as error:
-        raise _refusal(folder, error) from error
+        raise _write_error(folder, error) from error
     finally:
         if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)  # the first error is the one to tell
+            shutil.rmtree(staging, ignore_errors=True)  # only the first error is reported
 
 
 def check_writable(folder: str | Path) -> None:
-    """Refuse, before any work is done, a folder that files cannot be written to."""
+    """Refuse, before a long computation, a folder that files cannot be written to."""
     try:
-        _staging(Path(os.path.realpath(folder))).rmdir()
+        _make_staging_folder(Path(os.path.realpath(folder))).rmdir()
     except OSError as error:
-        raise _refusal(folder, error) from error
+        raise _write_error(folder, error) from error
+
+
+def remove_leftovers(path: str | Path) -> None:
+    """Remove temporary files of a path that killed processes have left."""
+    target = Path(os.path.realpath(path))
+    for leftover in target.parent.glob(f"{_temporary_prefix(target)}*.tmp"):
+        with suppress(OSError):  # it may belong to another user, and does no harm
+            leftover.unlink()
+
+
+def _write_error(path: str | Path, error: OSError) -> WriteError:
+    reason = _REASONS.get(error.errno or 0, f"{error.strerror or error}. Choose another place")
+    return WriteError(f"{path} cannot be written: {reason}.")
 
 
 def _is_stream(path: str | Path) -> bool:
@@ -105,7 +96,7 @@ def _is_stream(path: str | Path) -> bool:
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - the path as given: links are followed
     except OSError:
-        return False  # a new path, or one whose parents are at fault: writing it will tell
+        return False  # a new path, or one with a wrong parent, which writing reports
     if S_ISREG(mode) or S_ISDIR(mode):
         return False
     if not (S_ISFIFO(mode) or S_ISCHR(mode)):
@@ -114,7 +105,7 @@ def _is_stream(path: str | Path) -> bool:
 
 
 def _write_stream(path: Path, data: bytes | Callable[[Path], object]) -> None:
-    """Write to a pipe or device; data that need a path are collected in a temporary file."""
+    """Write to a pipe or device; a function writes to a temporary file that is then copied."""
     if not callable(data):
         with path.open("wb") as stream:
             stream.write(data)
@@ -126,54 +117,12 @@ def _write_stream(path: Path, data: bytes | Callable[[Path], object]) -> None:
             shutil.copyfileobj(source, stream)
 
 
-def _refusal(path: str | Path, error: OSError) -> WriteError:
-    reason = _ADVICE.get(error.errno or 0, f"{error.strerror or error}. Choose another place")
-    return WriteError(f"{path} cannot be written: {reason}.")
-
-
-def _staging(target: Path) -> Path:
-    """Make a temporary folder on the disk of the target: in it, or in the nearest one above."""
-    place = target
-    while not place.exists():
-        place = place.parent
-    staging = place / f".coblock-{secrets.token_hex(8)}.tmp"
-    staging.mkdir()
-    return staging
-
-
-def _move_all(staging: Path, target: Path) -> None:
-    """Give the files their names; nothing is moved where a folder or a device is in the way."""
-    target.mkdir(parents=True, exist_ok=True)
-    paths = sorted(staging.iterdir())
-    for path in paths:
-        if (target / path.name).is_dir():
-            raise _refusal(target / path.name, IsADirectoryError(errno.EISDIR, ""))
-        if (target / path.name).exists() and not (target / path.name).is_file():
-            raise _refusal(target / path.name, OSError(0, "it is not a regular file"))
-    for path in paths:
-        path.replace(target / path.name)
-    _sync_folder(target)
-
-
-def remove_leftovers(path: str | Path) -> None:
-    """Remove temporary files that killed processes have left of this one."""
-    target = Path(os.path.realpath(path))
-    for leftover in target.parent.glob(f"{_beginning(target)}*.tmp"):
-        with suppress(OSError):  # somebody else's; it does no harm
-            leftover.unlink()
-
-
-def _beginning(path: Path) -> str:
-    """Return how the names of the temporary files of a file begin; never too long."""
-    return f".coblock-{blake2b(os.fsencode(path.name), digest_size=4).hexdigest()}-"
-
-
 def _write_and_rename(path: Path, data: bytes | Callable[[Path], object]) -> None:
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    temporary = path.parent / f"{_beginning(path)}{secrets.token_hex(8)}.tmp"
+        raise IsADirectoryError(errno.EISDIR, "")
+    temporary = path.parent / f"{_temporary_prefix(path)}{secrets.token_hex(8)}.tmp"
     try:
-        temporary.open("xb").close()  # with the permissions that new files get here
+        temporary.open("xb").close()  # with the default permissions of new files
         mode = (path if path.exists() else temporary).stat().st_mode
         if callable(data):
             data(temporary)
@@ -183,10 +132,39 @@ def _write_and_rename(path: Path, data: bytes | Callable[[Path], object]) -> Non
         _sync(temporary)
         temporary.replace(path)
     except BaseException:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # only the first error is reported
             temporary.unlink()
         raise
     _sync_folder(path.parent)
+
+
+def _temporary_prefix(path: Path) -> str:
+    """Return the beginning of the names of a file's temporary files; the length is fixed."""
+    return f".coblock-{blake2b(os.fsencode(path.name), digest_size=4).hexdigest()}-"
+
+
+def _make_staging_folder(target: Path) -> Path:
+    """Create a temporary folder on the disk of the target: in it, or in its nearest parent."""
+    parent = target
+    while not parent.exists():
+        parent = parent.parent
+    staging = parent / f".coblock-{secrets.token_hex(8)}.tmp"
+    staging.mkdir()
+    return staging
+
+
+def _move_files(staging: Path, target: Path) -> None:
+    """Move all files to the target, or none if a folder or a special file has one of the names."""
+    target.mkdir(parents=True, exist_ok=True)
+    moves = [(path, target / path.name) for path in sorted(staging.iterdir())]
+    for _, new in moves:
+        if new.is_dir():
+            raise _write_error(new, IsADirectoryError(errno.EISDIR, ""))
+        if new.exists() and not new.is_file():
+            raise _write_error(new, OSError(0, "it is not a regular file"))
+    for path, new in moves:
+        path.replace(new)
+    _sync_folder(target)
 
 
 def _sync(path: Path) -> None:
@@ -195,14 +173,14 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring the new name to the disk, where the system can open folders."""
+    """Synchronise a new name with the disk, on systems that can open folders."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some network disks have no such call
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some network disks cannot do this
             raise
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""What a fit has found as tables: data frames and CSV files."""
+"""Results as tables: data frames, CSV, Parquet and JSON files."""
 
 import json
 from collections.abc import Sequence
@@ -10,37 +10,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.io.atomic import WriteError, write_whole
+from coblock.io.atomic import WriteError, write_atomic
 from coblock.kernels import Floats
 from coblock.model.checks import check_choice
 from coblock.model.relation import Relation
 from coblock.model.result import Result
-from coblock.model.trace import Sweep
+from coblock.model.trace import SweepRecord
 
 if TYPE_CHECKING:
     import polars as pl
 
 TABLES = ("rows", "columns", "blocks")
-FORMULA_START = r"^[=+\-@\t\r\n]"  # of a text that a spreadsheet may run
+FORMULA_START = r"^[=+\-@\t\r\n]"  # spreadsheets run text that begins so
 
 
 def write_tables(
     result: Result, folder: str | Path, *, kind: str = "csv", formulas: bool = False
 ) -> list[Path]:
-    """Write the tables rows, columns, blocks and trace, each whole or not at all.
+    """Write the tables rows, columns, blocks and trace, each file completely or not at all.
 
     Parameters
     ----------
     result : Result
-        Of a fit.
+        Result of a fit.
     folder : str or Path
-        Created where it does not exist.
+        Created if it does not exist.
     kind : {"csv", "parquet"}
-        Of the files, which are called rows.csv and so on.
+        Format of the files, and suffix of their names.
     formulas : bool
-        By default a name that a spreadsheet would run as a formula (it starts with ``=``, ``+``,
-        ``-``, ``@``, a tab or a line break) gets an apostrophe before it. True leaves names alone,
-        and Parquet always does.
+        By default an apostrophe is put before a name that a spreadsheet would run as a formula (it
+        begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break). True leaves names
+        unchanged. Parquet files always have the unchanged names.
 
     Returns
     -------
@@ -58,15 +58,20 @@ def write_tables(
     paths = []
     for name, frame in frames.items():
         paths.append(folder / f"{name}.{kind}")
-        data = to_csv(frame, formulas=formulas) if kind == "csv" else _parquet(frame)
-        write_whole(paths[-1], data)
+        if kind == "csv":
+            data = to_csv(frame, formulas=formulas)
+        else:
+            buffer = BytesIO()
+            frame.write_parquet(buffer)
+            data = buffer.getvalue()
+        write_atomic(paths[-1], data)
     return paths
 
 
 def write_json(result: Result, path: str | Path) -> None:
-    """Write one JSON object: what the fit has found, and rows, columns and blocks as lists."""
+    """Write one JSON object: a summary of the fit, and rows, columns and blocks as lists."""
     relation = result.relation
-    found = {
+    summary = {
         "relation": relation.kind,
         "shape": list(relation.shape),
         "links": int(relation.n_links),
@@ -76,13 +81,18 @@ def write_json(result: Result, path: str | Path) -> None:
         "sweeps": len(result.trace),
     }
     tables = {what: to_frame(result, what).to_dicts() for what in TABLES}
-    write_whole(path, json.dumps(found | tables, allow_nan=False, indent=1).encode())
+    write_atomic(path, json.dumps(summary | tables, allow_nan=False, indent=1).encode())
 
 
 def to_csv(frame: "pl.DataFrame", *, formulas: bool = False) -> bytes:
-    """Return a frame as CSV; every text is quoted, and none is a formula unless asked for."""
-    safe = frame if formulas else _without_formulas(frame)
-    return safe.write_csv(quote_style="non_numeric").encode()
+    """Return a frame as CSV with all text quoted, and with formulas only if they are allowed."""
+    import polars as pl
+
+    if not formulas:
+        text = pl.col(pl.String)
+        is_formula = text.str.contains(FORMULA_START)
+        frame = frame.with_columns(pl.when(is_formula).then("'" + text).otherwise(text).name.keep())
+    return frame.write_csv(quote_style="non_numeric").encode()
 
 
 def to_frame(result: Result, what: str = "rows", library: str = "polars") -> Any:
@@ -98,7 +108,7 @@ def to_frame(result: Result, what: str = "rows", library: str = "polars") -> Any
     """
     check_choice("what", what, TABLES)
     check_choice("library", library, ("polars", "pandas"))
-    columns = _blocks(result) if what == "blocks" else _objects(result, what)
+    columns = _block_columns(result) if what == "blocks" else _object_columns(result, what)
     if library == "polars":
         return _polars_frame(columns)
     try:
@@ -110,15 +120,15 @@ def to_frame(result: Result, what: str = "rows", library: str = "polars") -> Any
 
 
 def trace_frame(result: Result) -> "pl.DataFrame":
-    """Return the report of every sweep as a data frame of polars."""
-    names = [field.name for field in fields(Sweep)]
+    """Return the records of all sweeps as a polars data frame."""
+    names = [field.name for field in fields(SweepRecord)]
     return _polars_frame({name: [getattr(s, name) for s in result.trace] for name in names})
 
 
 def recommendation_frame(
     result: Result, rows: NDArray[np.int64], columns: NDArray[np.int64], probability: Floats
 ) -> "pl.DataFrame":
-    """Return what :meth:`IRM.recommend` has found for these rows, one line for each pair."""
+    """Return the recommendations of :meth:`IRM.recommend` for these rows, one pair per line."""
     line, rank = np.nonzero(columns >= 0)
     return _polars_frame(
         {
@@ -131,7 +141,7 @@ def recommendation_frame(
 
 
 def membership_frame(names: Sequence[str], membership: Floats) -> "pl.DataFrame":
-    """Return name, most probable cluster and its probability."""
+    """Return name, most probable cluster and its probability of each object."""
     return _polars_frame(
         {
             "name": [_valid_text(name) for name in names],
@@ -141,20 +151,19 @@ def membership_frame(names: Sequence[str], membership: Floats) -> "pl.DataFrame"
     )
 
 
-def object_names(relation: Relation, domain: int) -> Sequence[str] | None:
-    """Return the names of rows (0) or columns (1); of one-domain objects those there are."""
+def object_names(relation: Relation, place: int) -> Sequence[str] | None:
+    """Return the names of rows (0) or columns (1); in a one-domain relation either will do."""
     names = (relation.row_names, relation.column_names)
-    if relation.one_domain and names[domain] is None:
-        return names[1 - domain]
-    return names[domain]
+    if relation.repeated and names[place] is None:
+        return names[1 - place]
+    return names[place]
 
 
-def _objects(result: Result, what: str) -> dict[str, Any]:
-    d = TABLES.index(what)
-    label, q = (
-        per_domain[0 if d == 0 else -1] for per_domain in (result.labels, result.memberships)
-    )
-    names = object_names(result.relation, d)
+def _object_columns(result: Result, what: str) -> dict[str, Any]:
+    place = TABLES.index(what)
+    domain = min(place, len(result.labels) - 1)
+    label, q = result.labels[domain], result.memberships[domain]
+    names = object_names(result.relation, place)
     return {
         "name": np.arange(label.size) if names is None else [_valid_text(name) for name in names],
         "cluster": label,
@@ -162,22 +171,7 @@ def _objects(result: Result, what: str) -> dict[str, Any]:
     }
 
 
-def _names_at(relation: Relation, domain: int, positions: NDArray[np.int64]) -> "pl.Series":
-    """Return the names, or positions, of some objects."""
-    import polars as pl
-
-    names = object_names(relation, domain)
-    if names is None:
-        return pl.Series(positions)
-    return pl.Series([_valid_text(name) for name in names], dtype=pl.String).gather(positions)
-
-
-def _valid_text(name: str) -> str:
-    """Return a name that UTF-8 can write: halves of surrogate pairs become escapes."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _blocks(result: Result) -> dict[str, Any]:
+def _block_columns(result: Result) -> dict[str, Any]:
     """Return all blocks, by row cluster and then by column cluster."""
     K1, K2 = result.n.shape
     row, column = np.divmod(np.arange(K1 * K2), K2)
@@ -193,22 +187,22 @@ def _blocks(result: Result) -> dict[str, Any]:
     }
 
 
+def _names_at(relation: Relation, place: int, positions: NDArray[np.int64]) -> "pl.Series":
+    """Return the names of objects, or their positions if there are no names."""
+    import polars as pl
+
+    names = object_names(relation, place)
+    if names is None:
+        return pl.Series(positions)
+    return pl.Series([_valid_text(name) for name in names], dtype=pl.String).gather(positions)
+
+
+def _valid_text(name: str) -> str:
+    """Return a name that UTF-8 can encode: lone surrogates become escapes."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _polars_frame(columns: dict[str, Any]) -> "pl.DataFrame":
     import polars as pl
 
     return pl.DataFrame(columns)
-
-
-def _without_formulas(frame: "pl.DataFrame") -> "pl.DataFrame":
-    """Put an apostrophe before texts that a spreadsheet would run."""
-    import polars as pl
-
-    texts = pl.col(pl.String)
-    risky = texts.str.contains(FORMULA_START)
-    return frame.with_columns(pl.when(risky).then("'" + texts).otherwise(texts).name.keep())
-
-
-def _parquet(frame: "pl.DataFrame") -> bytes:
-    buffer = BytesIO()
-    frame.write_parquet(buffer)
-    return buffer.getvalue()

@@ -1,8 +1,8 @@
-"""Names come from anywhere; a terminal must not obey them."""
+"""Text that is safe to print: names come from files and may contain terminal escapes."""
 
 
 def printable(text: str) -> str:
-    r"""Return text on one line; what could steer a terminal becomes an escape.
+    r"""Return text on one line, with control characters as escapes.
 
     Examples
     --------

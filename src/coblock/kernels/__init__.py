@@ -1,20 +1,26 @@
-"""Numba kernels: arrays in, arrays out, nothing of ours imported.
+"""Compiled loops: arrays in, arrays out.
 
-The only place where compile options are set. Numba's disk cache does not look at decorator
-options, nor at changes in functions imported from another file, so options never vary and the
-tests give every version of this folder its own cache.
+A module belongs here if Numba compiles it. It imports nothing of coblock outside of this folder,
+cites the equations it computes, and has a slow reference implementation in the tests. Compile
+options are set in this file only: Numba's disk cache looks neither at decorator options nor at
+functions imported from another file, so options never vary, and the tests use one cache
+directory for each version of this folder.
 
-Vocabulary shared by all kernels:
+Terms shared by all kernels:
 
-* A *domain* is a set of objects that are clustered together; ``q`` (objects, clusters) are its
-  memberships, ``m`` their column sums. Memberships below 1e-10 are 0, so that a decided object
-  has exactly one, which is 1: ``sure`` names it, and a neighbour needs to read nothing else.
-* A *place* is a position in the relation at which an object stands. The rows of a bipartite
-  relation have one, an object of a directed relation has two (sender and receiver).
-* What an object *brings* to the blocks given its cluster: ``n_plus[p, l]`` expected links and
-  ``N_plus[p, l]`` expected observed non-links with cluster ``l`` of the other objects.
-* A block table as a domain sees it has this domain's clusters first. The columns of a
-  bipartite relation are served by the same kernels through transposed views.
+* A *domain* is a set of objects that are clustered together. ``q`` (objects, clusters) are soft
+  memberships and ``m`` their column sums. Memberships below 1e-10 are set to 0, so a hard
+  assignment is exactly 1; ``hard`` holds its cluster, and -1 for a soft assignment.
+* A *place* is a position in the relation. The rows of a bipartite relation fill one place, an
+  object of a directed relation fills two (sender and receiver), and the two places of an
+  undirected relation are one.
+* ``n_plus[p, l]`` and ``N_plus[p, l]`` are the expected links and observed non-links that one
+  object has at place ``p`` with cluster ``l`` at the other end.
+* *Repeated* places are filled by one domain. An object then stands at both ends of its cells,
+  and the block of a cluster with itself gains the cells of all its places together
+  (RELATIONS 6 and 7).
+* A block table seen from a domain has the clusters of this domain first. The columns of a
+  bipartite relation use the same kernels with transposed tables.
 """
 
 from collections.abc import Callable
@@ -28,16 +34,14 @@ Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int32]
 Offsets: TypeAlias = NDArray[np.int64]
 
-BIPARTITE, DIRECTED, UNDIRECTED = 0, 1, 2
-
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def kernel(function: Function, *, inline: bool = False) -> Function:
     """Compile ``function`` with the options that all kernels share.
 
-    The default error model checks every division, which keeps loops from vectorising, and
-    "reassoc" would undo rounding tricks.
+    The default error model checks every division, which prevents vectorisation. The fast-math
+    flag "reassoc" would undo rounding tricks.
     """
     compiled = numba.njit(
         function,
@@ -55,30 +59,30 @@ def inlined(function: Function) -> Function:
     return kernel(function, inline=True)
 
 
-class Place(NamedTuple):
+class Incidence(NamedTuple):
     """Links and unseen cells of each object at one place, compressed by object."""
 
     link_start: Offsets  # (objects + 1,)
-    link: Indices  # other ends of the links, ascending within an object
+    link: Indices  # objects at the other end of the links, ascending for each object
     unseen_start: Offsets  # (objects + 1,)
     unseen: Indices
 
 
-class Domain(NamedTuple):
-    """One domain of the relation and its current memberships."""
+class DomainView(NamedTuple):
+    """One domain of a relation with its current clusters, as kernels read it."""
 
-    places: tuple[Place, ...]
-    self_link: Floats  # x_ii where the diagonal is seen; only read for directed relations
-    self_seen: Floats  # 1 where the diagonal is seen
-    order: Indices  # in which the objects are visited
-    q: Floats  # (objects, K)
-    sure: Indices  # (objects,) the cluster of a decided object, -1 for the others
+    incidence: tuple[Incidence, ...]  # one for each place of the domain
+    repeated: bool  # whether the other end of a cell is in the same domain
+    own_link: Floats  # x_ii where the diagonal is seen; used by directed relations only
+    own_seen: Floats  # 1 where the diagonal is seen
+    q: Floats  # (objects, K); empty for hard labels
+    hard: Indices  # (objects,) cluster of a hard assignment, -1 for a soft one
     m: Floats  # (K,)
     alpha: float
 
 
-class Blocks(NamedTuple):
-    """Expected counts of all blocks and their Beta prior, each (K, clusters of the others)."""
+class BlockTables(NamedTuple):
+    """Counts and Beta prior of all blocks, each (K, clusters at the other end)."""
 
     n: Floats
     N: Floats

@@ -1,4 +1,4 @@
-"""The bits of a float64, as single machine instructions."""
+"""The bits of a float64, as single machine instructions; used by log and exp (MODEL 5)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""How the count of a block moves with one object's indicator, for the second order (MODEL 6).
+"""Covariances of block counts with one object's indicator, for the second order (MODEL 6).
 
 Objects are independent categorical variables under q, and a count is a quadratic form in their
 indicators. For a mask y over cells (links x, observed non-links N, observed cells T) write
@@ -8,32 +8,32 @@ indicators. For a mask y over cells (links x, observed non-links N, observed cel
     V[S_y | z_i = k] = V[S_y] + 2 D_y[k, l] + S_l,      S_l = sum_j y_ij q_jl (1 - q_jl)
     D_y[k, l]        = sum_j y_ij Cov(S_y, z_jl)        over the neighbours j of i
 
-and the law of total variance gives V of the whole. A neighbour's covariance is linear in what it
-brings itself, ``g``: with s = q (1 - q), place p of object i, and the opposite place p' = P-1-p,
+and the law of total variance gives V of the whole. A neighbour's covariance is linear in its own
+counts ``g`` by cluster. With s = q (1 - q), place p of object i, and the opposite place p' = P-1-p,
 
     two domains           Cov = s_jl g_j[0, k]
     one domain, k != l    Cov = s_jl g_j[p', k] - q_jk q_jl g_j[p, l]
     one domain, k == l    Cov = s_jk (sum_p g_j[p, k] + own cell of j)
 
-because in one domain block (k, l) also moves when j itself joins k. Sums over all j are kept as
-tables, sums over non-links are all minus links minus unseen: everything is linear time.
+because in one domain block (k, l) also changes when j itself joins k. Sums over all j are kept
+as tables, and sums over non-links are all minus links minus unseen: the time is linear.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import BIPARTITE, DIRECTED, Domain, Floats, kernel
+from coblock.kernels import DomainView, Floats, Indices, kernel
 
 LINKS, NONLINKS, SEEN = 0, 1, 2  # the masks x, N and T
-DECIDED = 1e-18  # a spread q (1 - q) below it is nil
+ZERO_SPREAD = 1e-18  # a spread q (1 - q) below it counts as 0
 
 
-class Spread(NamedTuple):
+class SpreadState(NamedTuple):
     """Second-order state of one domain; tables are indexed by the cluster of the others first."""
 
-    links: Floats  # (objects, P, K of the others): what each object brings by its links
-    unseen: Floats  # the same by its unseen cells; (0, P, K) where the relation has none
+    links: Floats  # (objects, P, K of the others)  expected links of each object by cluster
+    unseen: Floats  # the same for unseen cells; (0, P, K) where the relation has none
     total: Floats  # (K,)  sum_j s_jl
     by_links: Floats  # (P, K of the others, K)  sum_j Cov with g = links of j
     by_unseen: Floats  # the same with g = unseen cells of j
@@ -44,47 +44,53 @@ class Spread(NamedTuple):
 
 @kernel
 def add_covariance(
-    kind: int, weight: float, q_j: Floats, g: Floats, own: float, p: int, out: Floats
+    repeated: bool, weight: float, q_j: Floats, g: Floats, own: float, p: int, out: Floats
 ) -> None:
     """Add ``weight`` Cov(count of block (k, l), z_jl) to ``out[k, l]``."""
     for l in range(q_j.size):
         s = q_j[l] * (1.0 - q_j[l])
-        if s < DECIDED:
+        if s < ZERO_SPREAD:
             continue
         opposite = g.shape[0] - 1 - p
         for k in range(out.shape[0]):
-            if kind != BIPARTITE and k == l:
+            if repeated and k == l:
                 out[k, k] += weight * s * (g[:, k].sum() + own)
             else:
                 out[k, l] += weight * s * g[opposite, k]
-                if kind != BIPARTITE:
+                if repeated:
                     out[k, l] -= weight * q_j[k] * q_j[l] * g[p, l]
 
 
 @kernel
-def brought_by_mask(
-    kind: int, other: Domain, spread: Spread, j: int, m: Floats, seen: Floats, nonlinks: Floats
+def masked_counts(
+    repeated: bool,
+    other: DomainView,
+    spread: SpreadState,
+    j: int,
+    m: Floats,
+    seen: Floats,
+    nonlinks: Floats,
 ) -> tuple[float, float]:
-    """Write what neighbour ``j`` brings over seen cells and non-links; return its own cell's."""
+    """Write the seen cells and non-links of neighbour ``j`` by cluster; return its own cell's."""
     for p in range(seen.shape[0]):
         for k in range(m.size):
             seen[p, k] = m[k]
-            if kind != BIPARTITE:
+            if repeated:
                 seen[p, k] -= other.q[j, k]
             if spread.unseen.shape[0] > 0:
                 seen[p, k] -= spread.unseen[j, p, k]
             nonlinks[p, k] = seen[p, k] - spread.links[j, p, k]
-    if kind == DIRECTED:
-        return other.self_seen[j], other.self_seen[j] - other.self_link[j]
+    if repeated and seen.shape[0] == 2:
+        return other.own_seen[j], other.own_seen[j] - other.own_link[j]
     return 0.0, 0.0
 
 
 @kernel
-def all_seen(kind: int, P: int, spread: Spread, m: Floats, out: Floats) -> None:
+def all_seen(repeated: bool, P: int, spread: SpreadState, m: Floats, out: Floats) -> None:
     """Write sum_j Cov with g = every cell of j but its unseen ones, from the kept tables."""
     for k in range(out.shape[0]):
         for l in range(out.shape[1]):
-            if kind == BIPARTITE:
+            if not repeated:
                 out[k, l] = m[k] * spread.total[l]
             elif k == l:
                 apart = m[k] * spread.total[k] - spread.pairs[k, k] + spread.triples[k, k]
@@ -96,36 +102,36 @@ def all_seen(kind: int, P: int, spread: Spread, m: Floats, out: Floats) -> None:
 
 @kernel
 def covariances(
-    kind: int, domain: Domain, other: Domain, spread: Spread, i: int, D: Floats
+    domain: DomainView, other: DomainView, spread: SpreadState, i: int, D: Floats
 ) -> None:
     """Write D[mask, p, k, l] of object ``i``, which must be out of sizes and tables.
 
     ``spread`` is the second-order state of ``other``.
     """
-    P = len(domain.places)
+    P, repeated = len(domain.incidence), domain.repeated
     seen, nonlinks = np.empty((P, domain.m.size)), np.empty((P, domain.m.size))
     for p in range(P):
-        place = domain.places[p]
+        incidence = domain.incidence[p]
         D[LINKS, p] = 0.0
-        all_seen(kind, P, spread, domain.m, D[SEEN, p])
+        all_seen(repeated, P, spread, domain.m, D[SEEN, p])
         D[SEEN, p] -= spread.by_unseen[p]
         D[NONLINKS, p] = D[SEEN, p] - spread.by_links[p]
-        for at in range(place.link_start[i], place.link_start[i + 1]):
-            j = place.link[at]
-            _, own = brought_by_mask(kind, other, spread, j, domain.m, seen, nonlinks)
-            own_link = other.self_link[j] if kind == DIRECTED else 0.0
-            add_covariance(kind, 1.0, other.q[j], spread.links[j], own_link, p, D[LINKS, p])
-            add_covariance(kind, -1.0, other.q[j], nonlinks, own, p, D[NONLINKS, p])
-        for at in range(place.unseen_start[i], place.unseen_start[i + 1]):
-            j = place.unseen[at]
-            own_seen, own = brought_by_mask(kind, other, spread, j, domain.m, seen, nonlinks)
-            add_covariance(kind, -1.0, other.q[j], seen, own_seen, p, D[SEEN, p])
-            add_covariance(kind, -1.0, other.q[j], nonlinks, own, p, D[NONLINKS, p])
+        for at in range(incidence.link_start[i], incidence.link_start[i + 1]):
+            j = incidence.link[at]
+            _, own = masked_counts(repeated, other, spread, j, domain.m, seen, nonlinks)
+            own_link = other.own_link[j] if repeated and P == 2 else 0.0
+            add_covariance(repeated, 1.0, other.q[j], spread.links[j], own_link, p, D[LINKS, p])
+            add_covariance(repeated, -1.0, other.q[j], nonlinks, own, p, D[NONLINKS, p])
+        for at in range(incidence.unseen_start[i], incidence.unseen_start[i + 1]):
+            j = incidence.unseen[at]
+            own_seen, own = masked_counts(repeated, other, spread, j, domain.m, seen, nonlinks)
+            add_covariance(repeated, -1.0, other.q[j], seen, own_seen, p, D[SEEN, p])
+            add_covariance(repeated, -1.0, other.q[j], nonlinks, own, p, D[NONLINKS, p])
 
 
 @kernel
-def add_common(left: np.ndarray, right: np.ndarray, q: Floats, out: Floats) -> None:
-    """Add the spreads of the objects that stand in both ascending lists."""
+def add_common(left: Indices, right: Indices, q: Floats, out: Floats) -> None:
+    """Add the spreads of the objects that are in both ascending lists."""
     at, to = 0, 0
     while at < left.size and to < right.size:
         if left[at] < right[to]:
@@ -141,13 +147,18 @@ def add_common(left: np.ndarray, right: np.ndarray, q: Floats, out: Floats) -> N
 
 @kernel
 def mutual_spread(
-    domain: Domain, spread: Spread, i: int, by_links: Floats, by_unseen: Floats, mutual: Floats
+    domain: DomainView,
+    spread: SpreadState,
+    i: int,
+    by_links: Floats,
+    by_unseen: Floats,
+    mutual: Floats,
 ) -> None:
     """Write sum_j y_ij y_ji s_jk for the three masks of a directed relation.
 
     ``by_links`` and ``by_unseen`` are the sums of s over the links and unseen cells, (2, K).
     """
-    sender, receiver = domain.places[0], domain.places[-1]
+    sender, receiver = domain.incidence[0], domain.incidence[-1]
     out = sender.link[sender.link_start[i] : sender.link_start[i + 1]]
     back = receiver.link[receiver.link_start[i] : receiver.link_start[i + 1]]
     out_unseen = sender.unseen[sender.unseen_start[i] : sender.unseen_start[i + 1]]

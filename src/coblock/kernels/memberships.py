@@ -1,12 +1,12 @@
-"""Prior of an object's cluster and the step from log weights to memberships."""
+"""Prior of an object's cluster, and the step from log weights to memberships (MODEL 4, 5, 9)."""
 
 import numpy as np
 
-from coblock.kernels import Domain, Floats, kernel
+from coblock.kernels import DomainView, Floats, Indices, kernel
+from coblock.kernels.reductions import unrolled_max, unrolled_sum
 from coblock.kernels.special import exp, log
-from coblock.kernels.strands import largest_of, total_of
 
-NOTHING = 1e-10  # a smaller membership, relative to the largest, is 0
+NEGLIGIBLE = 1e-10  # memberships below this fraction of the largest are set to 0
 
 
 @kernel
@@ -15,7 +15,7 @@ def stick_log_prior(m: Floats, alpha: float, out: Floats) -> None:
 
     ``m`` leaves the object out. The last stick is 1: its own factor is 1.
     """
-    M, step = np.empty(m.size), np.empty(m.size)  # members after a cluster, step to the next one
+    M, step = np.empty(m.size), np.empty(m.size)  # members of later clusters, step to the next one
     tail = 0.0
     for k in range(m.size - 1, -1, -1):
         M[k] = tail
@@ -34,11 +34,11 @@ def stick_log_prior(m: Floats, alpha: float, out: Floats) -> None:
 @kernel
 def normalise(log_weight: Floats, q_i: Floats) -> tuple[float, float]:
     """Write the normalised weights into ``q_i``; return log normaliser and entropy of ``q_i``."""
-    top = largest_of(log_weight)
+    top = unrolled_max(log_weight)
     for k in range(q_i.size):
         weight = exp(log_weight[k] - top)
-        q_i[k] = weight if weight > NOTHING else 0.0
-    total = total_of(q_i)
+        q_i[k] = weight if weight > NEGLIGIBLE else 0.0
+    total = unrolled_sum(q_i)
     log_total = log(total)
     for k in range(q_i.size):
         q_i[k] /= total
@@ -50,13 +50,13 @@ def entropy_of(q_i: Floats) -> float:
     """Return the entropy of the memberships of one object."""
     part = np.empty(q_i.size)
     for k in range(q_i.size):
-        part[k] = -q_i[k] * log(max(q_i[k], NOTHING))
-    return total_of(part)
+        part[k] = -q_i[k] * log(max(q_i[k], NEGLIGIBLE))
+    return unrolled_sum(part)
 
 
 @kernel
-def sure_cluster(q_i: Floats) -> int:
-    """Return the cluster of a decided object, -1 for another."""
+def hard_label(q_i: Floats) -> int:
+    """Return the cluster of a hard assignment, -1 for a soft one."""
     for k in range(q_i.size):
         if q_i[k] != 0.0:
             return k if q_i[k] == 1.0 else -1
@@ -64,32 +64,32 @@ def sure_cluster(q_i: Floats) -> int:
 
 
 @kernel
-def sure_clusters(q: Floats) -> np.ndarray:
-    """Return the clusters of decided objects, -1 for others."""
-    sure = np.empty(q.shape[0], dtype=np.int32)
+def hard_labels(q: Floats) -> Indices:
+    """Return the clusters of hard assignments, -1 for soft ones."""
+    hard = np.empty(q.shape[0], dtype=np.int32)
     for i in range(q.shape[0]):
-        sure[i] = sure_cluster(q[i])
-    return sure
+        hard[i] = hard_label(q[i])
+    return hard
 
 
 @kernel
-def renew(domain: Domain, i: int, log_weight: Floats) -> tuple[float, float]:
-    """Renew the memberships of object ``i``; return their log normaliser and entropy."""
+def update_object(domain: DomainView, i: int, log_weight: Floats) -> tuple[float, float]:
+    """Write new memberships of object ``i``; return their log normaliser and entropy."""
     result = normalise(log_weight, domain.q[i])
-    domain.sure[i] = sure_cluster(domain.q[i])
+    domain.hard[i] = hard_label(domain.q[i])
     return result
 
 
 @kernel
 def remove_members(m: Floats, q_i: Floats) -> None:
-    """Take one object's memberships out of the sizes, never below zero by rounding."""
+    """Subtract one object's memberships from the sizes; rounding never leaves less than 0."""
     for k in range(m.size):
         m[k] = max(m[k] - q_i[k], 0.0)
 
 
 @kernel
 def next_is_row(row: int, column: int, n_rows: int, n_columns: int) -> bool:
-    """Say whose turn it is so that rows and columns interleave in proportion."""
+    """Return whether a row is next, so that rows and columns interleave in proportion."""
     return column == n_columns or (row < n_rows and row * n_columns <= column * n_rows)
 
 
@@ -104,8 +104,8 @@ def column_sums(q: Floats) -> Floats:
 
 
 @kernel
-def average_in(mean: Floats, q: Floats, step: float) -> float:
-    """Move the averaged memberships towards ``q`` (eq:ACVB); return how far, in all."""
+def update_average(mean: Floats, q: Floats, step: float) -> float:
+    """Move the averaged memberships towards ``q`` (eq:ACVB); return the sum of |change|."""
     moved = 0.0
     for i in range(q.shape[0]):
         for k in range(q.shape[1]):
@@ -116,8 +116,8 @@ def average_in(mean: Floats, q: Floats, step: float) -> float:
 
 
 @kernel
-def distance(old: Floats, new: Floats) -> float:
-    """Return the sum of |change| of all memberships."""
+def total_change(old: Floats, new: Floats) -> float:
+    """Return the sum of |change| over all memberships."""
     total = 0.0
     for i in range(new.shape[0]):
         for k in range(new.shape[1]):

@@ -1,10 +1,10 @@
-"""Special functions without branches, so that loops over them vectorise.
+"""Special functions without branches, so that loops over them vectorise (MODEL 5).
 
-Absolute errors are a few units of the last digit of the largest term, over arguments from 1e-8
-to 1e13; a difference of two log-gammas is never formed, so nothing cancels at large counts.
+Absolute errors are a few units of the last digit of the largest term, for arguments from 1e-8
+to 1e13. A difference of two log-gammas is never formed, so nothing cancels at large counts.
 """
 
-from coblock.kernels import Floats, inlined, kernel
+from coblock.kernels import inlined
 from coblock.kernels.bits import bits_of, exponent_bits, float_of
 
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2
@@ -16,9 +16,9 @@ TWO_TO_52 = 4503599627370496.0
 BITS_OF_TWO_TO_52 = (EXPONENT_OF_1 + 52) << 52
 ROUNDER = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to a whole number
 BITS_OF_ROUNDER = 0x4338000000000000
-VANISHES = -708.0  # exp of anything smaller is 0
-SHIFT = 8.0  # the Stirling series is exact to 1e-15 from here on
-MORE_SHIFT = 10.0  # the same for the series of its derivatives
+UNDERFLOW = -708.0  # exp of anything smaller is 0
+SHIFT = 8.0  # the Stirling series has an error below 1e-15 from here on
+DERIVATIVE_SHIFT = 10.0  # the same for the series of its derivatives
 
 
 @inlined
@@ -42,16 +42,9 @@ def log(x: float) -> float:
 
 
 @inlined
-def log1p(x: float) -> float:
-    """Return log(1 + x) for x > -1, exact where x is tiny: what 1 + x rounds off is put back."""
-    y = 1.0 + x
-    return log(y) + (x - (y - 1.0)) / y
-
-
-@inlined
 def exp(x: float) -> float:
     """Return e**x for x below 709; 0 below -708."""
-    inside = max(x, VANISHES)
+    inside = max(x, UNDERFLOW)
     shifted = inside * 1.4426950408889634 + ROUNDER
     n = shifted - ROUNDER
     r = (inside - n * LN2_HIGH) - n * LN2_LOW
@@ -60,11 +53,11 @@ def exp(x: float) -> float:
     series = 1 / 120 + r * (1 / 720 + r * (1 / 5040 + r * series))
     series = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * (1 / 24 + r * series))))
     scale = float_of((bits_of(shifted) - BITS_OF_ROUNDER + EXPONENT_OF_1) << 52)
-    return series * scale if x >= VANISHES else 0.0
+    return series * scale if x >= UNDERFLOW else 0.0
 
 
 @inlined
-def stirling_rest(r: float) -> float:
+def stirling_remainder(r: float) -> float:
     """Return lnGamma(x) - (x - 1/2) ln x + x - ln(2 pi)/2 for x = 1/r >= 8."""
     z = r * r
     series = 1 / 1680 - z * (1 / 1188 - z * (691 / 360360 - z / 156))
@@ -78,19 +71,11 @@ def first_factors(x: float) -> float:
 
 
 @inlined
-def log_gamma(x: float) -> float:
-    """Return lnGamma(x) for x > 0."""
-    y = x + SHIFT
-    smooth = (y - 0.5) * log(y) - y + 0.9189385332046727418
-    return smooth + stirling_rest(1.0 / y) - log(first_factors(x))
-
-
-@inlined
 def rising_parts(x: float, d: float) -> tuple[float, float, float, float, float]:
     """Return A, y, 1/y, B and C of lnGamma(x + d) - lnGamma(x) = A + d (ln y - 1) - ln(B / C).
 
-    y is x + 8, where Stirling's series is exact; what the shift leaves are B and C. One division
-    serves y and y + d, in the logarithm of 1 + d / y as well.
+    y is x + 8, where Stirling's series is exact; B and C are the products that the shift leaves.
+    One division serves y, y + d and the logarithm of 1 + d / y.
     """
     low = x + SHIFT
     high = low + d
@@ -99,7 +84,7 @@ def rising_parts(x: float, d: float) -> tuple[float, float, float, float, float]
     growth = d * one
     rounded = 1.0 + growth
     log_growth = log(rounded) + (growth - (rounded - 1.0)) * (low * other)
-    smooth = (high - 0.5) * log_growth + (stirling_rest(other) - stirling_rest(one))
+    smooth = (high - 0.5) * log_growth + (stirling_remainder(other) - stirling_remainder(one))
     return smooth, low, one, first_factors(x + d), first_factors(x)
 
 
@@ -112,7 +97,7 @@ def log_rising(x: float, d: float) -> float:
 
 @inlined
 def log_rising_difference(x: float, y: float, d: float) -> float:
-    """Return log_rising(x, d) - log_rising(y, d), for less than the two cost."""
+    """Return log_rising(x, d) - log_rising(y, d) at less than the cost of both."""
     smooth_x, shifted_x, _, high_x, low_x = rising_parts(x, d)
     smooth_y, _, over_y, high_y, low_y = rising_parts(y, d)
     factors = high_x * low_y / (low_x * high_y)
@@ -132,18 +117,12 @@ def log_rising_balance(x: float, dx: float, y: float, dy: float, z: float) -> fl
 
 
 @inlined
-def log_beta_gain(n_rest: float, N_rest: float, n_plus: float, N_plus: float) -> float:
-    """Return lnB(n_rest + n_plus, N_rest + N_plus) - lnB(n_rest, N_rest)."""
-    return log_rising_balance(n_rest, n_plus, N_rest, N_plus, n_rest + N_rest)
-
-
-@inlined
 def digamma(x: float) -> float:
     """Return the derivative of lnGamma for x > 0."""
     total = 0.0
     for step in range(10):
         total += 1.0 / (x + step)
-    y = x + MORE_SHIFT
+    y = x + DERIVATIVE_SHIFT
     r = 1.0 / y
     z = r * r
     series = 1 / 240 - z * (1 / 132 - z * (691 / 32760 - z / 12))
@@ -157,85 +136,7 @@ def trigamma(x: float) -> float:
     for step in range(10):
         r = 1.0 / (x + step)
         total += r * r
-    r = 1.0 / (x + MORE_SHIFT)
+    r = 1.0 / (x + DERIVATIVE_SHIFT)
     z = r * r
     series = 1 / 30 - z * (5 / 66 - z * (691 / 2730 - z * (7 / 6)))
     return r + 0.5 * z + r * z * (1 / 6 - z * (1 / 30 - z * (1 / 42 - z * series))) + total
-
-
-@inlined
-def tetragamma(x: float) -> float:
-    """Return the third derivative of lnGamma for x > 0."""
-    total = 0.0
-    for step in range(10):
-        r = 1.0 / (x + step)
-        total += r * r * r
-    r = 1.0 / (x + MORE_SHIFT)
-    z = r * r
-    series = 1 / 6 - z * (3 / 10 - z * (5 / 6 - z * (691 / 210)))
-    return -z * (1.0 + r + z * (0.5 - z * (1 / 6 - z * series))) - 2.0 * total
-
-
-@kernel
-def log_beta_gains(
-    n_rest: Floats, N_rest: Floats, n_plus: Floats, N_plus: Floats, out: Floats
-) -> None:
-    """Write :func:`log_beta_gain` of many blocks; the loop that most of the time is spent in."""
-    for t in range(out.size):
-        out[t] = log_beta_gain(n_rest[t], N_rest[t], n_plus[t], N_plus[t])
-
-
-@kernel
-def log_beta_values(n: Floats, N: Floats, a: float, b: float, out: Floats) -> None:
-    """Write lnB(a + n, b + N) - lnB(a, b) of many blocks that share their prior."""
-    for t in range(out.size):
-        out[t] = log_beta_gain(a, b, n[t], N[t])
-
-
-@kernel
-def log_rising_balances(
-    x: Floats, dx: Floats, y: Floats, dy: Floats, z: Floats, out: Floats
-) -> None:
-    """Write :func:`log_rising_balance` of many arguments."""
-    for t in range(out.size):
-        out[t] = log_rising_balance(x[t], dx[t], y[t], dy[t], z[t])
-
-
-@kernel
-def link_gains(n: Floats, N: Floats, m: float, links: float, out: Floats) -> None:
-    """Write, for many blocks, the gain of ``links`` links among ``m`` cells over that of no link.
-
-    lnB(n + links, N + m - links) - lnB(n, N + m): the sum of both counts drops out.
-    """
-    for t in range(out.size):
-        out[t] = log_rising_difference(n[t], N[t] + m - links, links)
-
-
-@kernel
-def non_link_gains(n: Floats, N: Floats, m: float, out: Floats) -> None:
-    """Write, for many blocks, the gain of ``m`` non-links: lnB(n, N + m) - lnB(n, N)."""
-    for t in range(out.size):
-        out[t] = log_rising_difference(N[t], n[t] + N[t], m)
-
-
-@kernel
-def whole_link_gains(n: Floats, N: Floats, links: int, out: Floats) -> None:
-    """Write the gain of few ``links``, a whole number, in place of as many of N + ``links``.
-
-    The two rising factorials of lnB(n + links, N) - lnB(n, N + links) are products.
-    """
-    out[:] = 1.0
-    for step in range(links):
-        for t in range(out.size):
-            out[t] *= (n[t] + step) / (N[t] + step)
-    for t in range(out.size):
-        out[t] = log(out[t])
-
-
-@kernel
-def link_gain_slopes(n: Floats, N: Floats, first: Floats, second: Floats, third: Floats) -> None:
-    """Write Taylor coefficients of lnGamma(n + d) + lnGamma(N - d) in ``d``."""
-    for t in range(first.size):
-        first[t] = digamma(n[t]) - digamma(N[t])
-        second[t] = (trigamma(n[t]) + trigamma(N[t])) / 2.0
-        third[t] = (tetragamma(n[t]) - tetragamma(N[t])) / 6.0

@@ -1,51 +1,56 @@
-"""Products with the normalised links, whose values are made on the way (MODEL 14)."""
+"""Products with the normalised links, whose values are computed on the fly (MODEL 14)."""
 
 from typing import NamedTuple
 
-from coblock.kernels import Floats, Place, inlined, kernel
+from coblock.kernels import Floats, Incidence, inlined, kernel
 
 
-class Ends(NamedTuple):
-    """What the value of a cell takes from its end in one domain, for all objects there."""
+class LinkScales(NamedTuple):
+    """Factors of the normalised cells that depend on the object in one domain."""
 
-    scale: Floats  # by which cells are multiplied
-    rate: Floats  # links per seen cell
+    scale: Floats  # factor of the object's cells
+    rate: Floats  # links per observed cell
 
 
 @inlined
 def expected(rate: float, rate_other: float, density: float) -> float:
-    """Return what the rates of its two ends lead to expect of an unseen cell."""
+    """Return the expected value of an unseen cell, given the rates of its two objects."""
     return min(rate * rate_other / density, 1.0)
 
 
 @kernel
 def add_degrees(
-    place: Place, rate: Floats, rate_other: Floats, density: float, degree: Floats
+    incidence: Incidence, rate: Floats, rate_other: Floats, density: float, degree: Floats
 ) -> None:
-    """Add up the links of every object and what is expected of its unseen cells."""
+    """Add the number of links and the expected value of the unseen cells of each object."""
     for i in range(degree.size):
         total = 0.0
-        for at in range(place.unseen_start[i], place.unseen_start[i + 1]):
-            total += expected(rate[i], rate_other[place.unseen[at]], density)
-        degree[i] += place.link_start[i + 1] - place.link_start[i] + total
+        for at in range(incidence.unseen_start[i], incidence.unseen_start[i + 1]):
+            total += expected(rate[i], rate_other[incidence.unseen[at]], density)
+        degree[i] += incidence.link_start[i + 1] - incidence.link_start[i] + total
 
 
 @kernel
 def multiply(
-    place: Place, ends: Ends, others: Ends, density: float, block: Floats, out: Floats
+    incidence: Incidence,
+    own: LinkScales,
+    others: LinkScales,
+    density: float,
+    block: Floats,
+    out: Floats,
 ) -> None:
     """Write the product of the normalised links and a dense ``block``, object by object."""
     for i in range(out.shape[0]):
         out[i] = 0.0
-        for at in range(place.link_start[i], place.link_start[i + 1]):
-            j = place.link[at]
+        for at in range(incidence.link_start[i], incidence.link_start[i + 1]):
+            j = incidence.link[at]
             weight = others.scale[j]
             for l in range(out.shape[1]):
                 out[i, l] += weight * block[j, l]
-        for at in range(place.unseen_start[i], place.unseen_start[i + 1]):
-            j = place.unseen[at]
-            weight = others.scale[j] * expected(ends.rate[i], others.rate[j], density)
+        for at in range(incidence.unseen_start[i], incidence.unseen_start[i + 1]):
+            j = incidence.unseen[at]
+            weight = others.scale[j] * expected(own.rate[i], others.rate[j], density)
             for l in range(out.shape[1]):
                 out[i, l] += weight * block[j, l]
         for l in range(out.shape[1]):
-            out[i, l] *= ends.scale[i]
+            out[i, l] *= own.scale[i]

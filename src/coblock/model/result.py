@@ -1,23 +1,24 @@
-"""What a fit has found; frozen."""
+"""The result of a fit; immutable."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from coblock.kernels import Floats, Indices
-from coblock.model.hyperparameters import Priors
+from coblock.model.blocks import Blocks
+from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
-from coblock.model.state import State, by_size, chosen_columns
-from coblock.model.trace import Sweep
+from coblock.model.state import SoftState, by_size, select_columns
+from coblock.model.trace import SweepRecord
 
-AT_ONCE = 512  # objects whose memberships are copied to be put in order
-TIE = 1e-9  # two memberships that differ by less are equal
+CHUNK = 512  # objects whose memberships are copied at a time to be reordered
+TIE = 1e-9  # memberships that differ by less are equal
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One kept state of the chain: labels per domain and the blocks' link probabilities."""
+    """One kept state of a Gibbs chain: labels per domain and link probabilities of the blocks."""
 
     labels: list[Indices]
     probability: Floats  # (K1, K2)
@@ -27,72 +28,67 @@ class Sample:
 class Result:
     """Memberships, labels and blocks; clusters by descending number of members, none empty."""
 
-    relation: Relation
+    relation: Any  # Relation, or one whose cells are on a cluster
     memberships: list[Floats]  # per domain (objects, K)
     labels: list[Indices]  # per domain (objects,)
-    priors: Priors
-    n: Floats  # (K1, K2) expected links
-    N: Floats  # (K1, K2) expected observed non-links
+    hyper: Hyperparameters
+    blocks: Blocks
     log_evidence: float
-    trace: list[Sweep]
+    trace: list[SweepRecord]
     converged: bool
-    samples: list[Sample]
+    samples: list[Sample] = field(default_factory=list)
     stability: float | None = None  # mean adjusted Rand index between the restarts
+
+    @property
+    def n(self) -> Floats:
+        """Expected links of every block."""
+        return self.blocks.n
+
+    @property
+    def N(self) -> Floats:  # noqa: N802 - the paper's name
+        """Expected observed non-links of every block."""
+        return self.blocks.N
 
     @property
     def block_probability(self) -> Floats:
         """Posterior mean link probability of every block (MODEL 13)."""
-        a, b = self.priors.a, self.priors.b
-        return (a + self.n) / (a + b + self.n + self.N)
+        statistics = (self.blocks.n, self.blocks.N)
+        return self.relation.likelihood.predictive_mean(statistics, self.hyper.prior)
 
 
-def conclude(
-    relation: Relation,
+def make_result(
+    relation: Any,
     memberships: list[Floats],
-    priors: Priors,
-    trace: list[Sweep],
+    hyper: Hyperparameters,
+    trace: list[SweepRecord],
     *,
     converged: bool,
     samples: list[Sample] | None = None,
 ) -> Result:
-    """Return the result of a run, its clusters numbered from the largest.
+    """Return the result of a fit, with clusters numbered from the largest.
 
-    Clusters that are nobody's most probable one are left out; what memberships they had goes to
-    the others in proportion. The memberships are taken over, and put in order where they are.
+    Clusters that are not the most probable one of any object are dropped; their memberships go
+    to the others in proportion. The memberships are reordered in place.
     """
     keep = []
     for d, q in enumerate(memberships):
-        members = np.bincount(without_ties(q).argmax(axis=1), minlength=q.shape[1])
+        members = np.bincount(break_ties(q).argmax(axis=1), minlength=q.shape[1])
         keep.append(by_size(members)[: np.count_nonzero(members)])
         if keep[d].size < q.shape[1]:
-            memberships[d] = chosen_columns(q, keep[d])
+            memberships[d] = select_columns(q, keep[d])
         else:
-            reorder(q, keep[d])
+            for some in np.array_split(q, -(-len(q) // CHUNK)):
+                some[:] = some[:, keep[d]]
     del q  # of the last domain, before the counts are made
-    state = State(relation, memberships, priors.selected(keep))
+    state = SoftState(relation, memberships, hyper.select(keep))
     labels = [q.argmax(axis=1).astype(np.int32) for q in state.q]
-    return Result(
-        relation,
-        state.q,
-        labels,
-        state.priors,
-        state.n,
-        state.N,
-        Partition.start(relation, labels).log_joint(),
-        trace,
-        converged,
-        samples or [],
-    )
+    log_evidence = Partition.from_labels(relation, labels).log_joint()
+    fitted = (state.q, labels, state.hyper, state.blocks, log_evidence, trace, converged)
+    return Result(relation, *fitted, samples or [])
 
 
-def reorder(q: Floats, order: Indices) -> None:
-    """Put the clusters of memberships in another order, in their place."""
-    for some in np.array_split(q, -(-len(q) // AT_ONCE)):
-        some[:] = some[:, order]
-
-
-def without_ties(q: Floats) -> Floats:
-    """Return the memberships, so changed that no tie depends on the clusters' order."""
+def break_ties(q: Floats) -> Floats:
+    """Change memberships in place so that ties do not depend on the order of the clusters."""
     label = q.argmax(axis=1)
     rows = np.arange(label.size)
     best = q[rows, label].copy()

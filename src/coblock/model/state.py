@@ -1,4 +1,4 @@
-"""What inference works on: memberships, hyperparameters and the expected counts they give."""
+"""Soft memberships of all objects, with their blocks and hyperparameters (MODEL 3, 11)."""
 
 from copy import copy
 from dataclasses import dataclass, field
@@ -6,35 +6,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln, gammaln
 
-from coblock.kernels import Blocks, Domain, Floats, Indices
-from coblock.kernels.memberships import column_sums, sure_clusters
-from coblock.kernels.special import log_beta_gains, log_rising
-from coblock.model.counts import Sums
-from coblock.model.hyperparameters import Priors
-from coblock.model.relation import Relation
+from coblock.kernels import BlockTables, DomainView, Floats, Indices
+from coblock.kernels.memberships import hard_labels
+from coblock.model.blocks import Blocks
+from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.priors import stick_log_marginal
+from coblock.model.relation import RelationData
 
-NEGLIGIBLE = 1e-5  # share of the objects below which a cluster is dropped,
-NOBODY = 1e-2  # but never one with an object in it
+NEGLIGIBLE_SHARE = 1e-5  # fraction of the objects below which a cluster is dropped,
+NEGLIGIBLE_SIZE = 1e-2  # expected members; a cluster with more is never dropped
 
 
 @dataclass(slots=True)
-class State:
-    """Memberships with the counts of MODEL 3 and 11, which always belong together.
+class SoftState:
+    """Memberships of each domain, the expected counts they give, and hyperparameters."""
 
-    For one-domain relations ``q`` and ``m`` have one entry. An undirected relation's tables are
-    symmetric: block {k, l} stands at (k, l) and at (l, k).
-    """
-
-    relation: Relation
+    relation: RelationData
     q: list[Floats]  # per domain (objects, K)
-    priors: Priors
-    sure: list[Indices] = field(init=False)  # per domain: clusters of decided objects
-    m: list[Floats] = field(init=False)  # per domain (K,)
-    sums: Sums = field(init=False)
-    n: Floats = field(init=False)  # (K1, K2)
-    N: Floats = field(init=False)  # (K1, K2)
+    hyper: Hyperparameters
+    hard: list[Indices] = field(init=False)  # per domain: cluster of a hard assignment, else -1
+    blocks: Blocks = field(init=False)
 
     def __post_init__(self) -> None:
         """Count."""
@@ -43,146 +35,113 @@ class State:
     def recount(self) -> None:
         """Rebuild the counts from the memberships."""
         self.q = [np.ascontiguousarray(q, dtype=np.float64) for q in self.q]
-        self.sure = [sure_clusters(q) for q in self.q]
-        self.m = [column_sums(q) for q in self.q]
-        self.sums = Sums.of_memberships(self.relation, self.q, self.sure)
-        self.derive_tables()
-
-    def derive_tables(self) -> None:
-        """Renew the tables after a change of the sums and sizes."""
-        self.n, self.N = self.sums.tables(self.relation.kind, self.m)
+        self.hard = [hard_labels(q) for q in self.q]
+        self.blocks = Blocks.from_memberships(self.relation, self.q, self.hard)
 
     @property
-    def clusters(self) -> tuple[int, int]:
-        """Numbers of row and column clusters; the same number twice in one domain."""
-        return self.n.shape[0], self.n.shape[1]
+    def m(self) -> list[Floats]:
+        """Expected sizes of the clusters of each domain."""
+        return self.blocks.m
 
-    def domain(self, d: int) -> Domain:
-        """Return domain ``d`` as the kernels take it, sharing memory with this state."""
-        order = np.arange(self.relation.sizes[d], dtype=np.int32)
-        return Domain(
-            self.relation.places[d],
-            self.relation.self_link,
-            self.relation.self_seen,
-            order,
-            self.q[d],
-            self.sure[d],
-            self.m[d],
-            self.priors.alpha[d],
-        )
+    def domain(self, d: int) -> DomainView:
+        """Return domain ``d`` for kernels; memberships and sizes share memory with this object."""
+        alpha = self.hyper.alpha[d]
+        return self.relation.view(d, self.q[d], self.hard[d], self.m[d], alpha)
 
-    def blocks(self, d: int = 0) -> Blocks:
-        """Return the block tables as domain ``d`` sees them; those of the first share memory."""
-        tables = (self.n, self.N, self.priors.a, self.priors.b)
-        return Blocks(*(table if d == 0 else np.ascontiguousarray(table.T) for table in tables))
+    def tables(self, d: int = 0) -> BlockTables:
+        """Return the block tables seen from domain ``d``; those of the first share memory."""
+        tables = (self.blocks.n, self.blocks.N, *self.hyper.tables(self.blocks.clusters))
+        return BlockTables(*(t if d == 0 else np.ascontiguousarray(t.T) for t in tables))
 
-    def is_arranged(self, keep: list[np.ndarray]) -> bool:
-        """Say whether these clusters of each domain, in this order, are what there is."""
+    def is_in_order(self, keep: list[Indices]) -> bool:
+        """Return whether ``keep`` lists all clusters of each domain in their present order."""
         pairs = zip(keep, self.m, strict=True)
         return all(np.array_equal(kept, np.arange(m.size)) for kept, m in pairs)
 
-    def selected(self, keep: list[np.ndarray]) -> "State":
-        """Return a state with these clusters of each domain, in this order; everything follows.
+    def select(self, keep: list[Indices]) -> "SoftState":
+        """Return a state with these clusters of each domain, in this order.
 
-        Nothing is counted anew where no cluster is left out.
+        Memberships in dropped clusters go to the others in proportion.
         """
-        if self.is_arranged(keep):
+        if self.is_in_order(keep):
             return self
-        priors = self.priors.selected(keep)
-        q = [chosen_columns(q, kept) for q, kept in zip(self.q, keep, strict=True)]
+        hyper = self.hyper.select(keep)
+        q = [select_columns(q, kept) for q, kept in zip(self.q, keep, strict=True)]
         if any(kept.size < m.size for kept, m in zip(keep, self.m, strict=True)):
-            return State(self.relation, q, priors)
+            return SoftState(self.relation, q, hyper)
         reordered = copy(self)
-        reordered.q, reordered.priors = q, priors
-        reordered.sure = [in_order(sure, kept) for sure, kept in zip(self.sure, keep, strict=True)]
-        reordered.m = [m[kept] for m, kept in zip(self.m, keep, strict=True)]
-        reordered.sums = self.sums.reordered(keep)
-        reordered.derive_tables()
+        reordered.q, reordered.hyper = q, hyper
+        reordered.hard = [
+            reorder_labels(hard, kept) for hard, kept in zip(self.hard, keep, strict=True)
+        ]
+        reordered.blocks = self.blocks.reorder(keep)
         return reordered
 
     def bound(self, entropy: float) -> float:
         """Return the lower bound of the log evidence at these memberships.
 
-        With the posteriors of sticks and blocks at their best for q, the naive VB bound
-        (eq:IRM_2dom_VB_lowerbound_p_x to _q_theta) is the same number as the zeroth-order value
-        of the collapsed bound (eq:IRM_2dom_CVB_lowerbound_hyprm): counts in the marginals are
-        replaced by their expectations. It costs nothing beyond the counts.
+        With the posteriors of sticks and blocks at their optimum for q, the naive VB bound
+        (eq:IRM_2dom_VB_lowerbound_p_x to _q_theta) equals the zeroth-order value of the collapsed
+        bound (eq:IRM_2dom_CVB_lowerbound_hyprm): counts in the marginals are replaced by their
+        expectations.
         """
-        sticks = sum(
-            stick_log_marginal(m, alpha) for m, alpha in zip(self.m, self.priors.alpha, strict=True)
-        )
+        pairs = zip(self.m, self.hyper.alpha, strict=True)
+        sticks = sum(stick_log_marginal(m, alpha) for m, alpha in pairs)
         return self.block_log_marginal() + sticks + entropy
 
     def block_log_marginal(self) -> float:
-        """Return the sum over blocks of lnB(a + n, b + N) - lnB(a, b), each block once."""
-        once = each_block_once(self.relation.kind, self.n.shape)
-        a, b = self.priors.a[once], self.priors.b[once]
-        value = np.empty(a.size)
-        log_beta_gains(a, b, self.n[once], self.N[once], value)
-        return float(value.sum())
+        """Return the sum over blocks of the log marginals at the expected counts."""
+        distinct, prior = self.distinct(), self.hyper.prior
+        statistics = (self.blocks.n[distinct], self.blocks.N[distinct])
+        prior = prior[:, distinct] if self.hyper.per_block else prior
+        return self.relation.likelihood.log_marginal(statistics, prior)
+
+    def learn(self, rule: Any) -> None:
+        """Update the hyperparameters; the bound never falls."""
+        blocks, likelihood = self.blocks, self.relation.likelihood
+        self.hyper.learn(likelihood, self.m, (blocks.n, blocks.N), self.distinct(), rule)
+
+    def distinct(self) -> NDArray[np.bool_]:
+        """Return which entries of the block tables to add up, so that each block counts once."""
+        every = np.ones(self.blocks.clusters, dtype=bool)
+        return np.triu(every) if self.relation.symmetric else every
 
 
-def each_block_once(kind: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return which entries of a block table to add up: an undirected block stands there twice."""
-    everywhere = np.ones(shape, dtype=bool)
-    return np.triu(everywhere) if kind == "undirected" else everywhere
+def by_size(m: NDArray[Any]) -> Indices:
+    """Return the clusters in descending order of size; ties keep their order."""
+    return np.argsort(-m, kind="stable").astype(np.int32)
 
 
-def stick_log_marginal(m: Floats, alpha: float) -> float:
-    """Return log p(z | alpha) with sticks integrated out, K - 1 of them random.
-
-    eq:IRM_2dom_CVB_z_1_marginal with the errata of MODEL 12.
-    """
-    M = m.sum() - np.cumsum(m)
-    own, tail = m[:-1], np.maximum(M[:-1], 0.0)
-    return float((np.log(alpha) + betaln(1.0 + own, alpha + tail)).sum())
-
-
-def by_size(m: NDArray[Any]) -> np.ndarray:
-    """Return the clusters in descending order of size; equal ones keep their order."""
-    return np.argsort(-m, kind="stable")
-
-
-def worth_keeping(m: Floats, objects: int) -> np.ndarray:
-    """Return which clusters hold more than a negligible share (the paper's cluster shrinkage)."""
-    kept = m > min(NEGLIGIBLE * objects, NOBODY)
+def is_worth_keeping(m: Floats, objects: int) -> NDArray[np.bool_]:
+    """Return which clusters are not negligible (the paper's cluster shrinkage)."""
+    kept = m > min(NEGLIGIBLE_SHARE * objects, NEGLIGIBLE_SIZE)
     kept[np.argmax(m)] = True
     return kept
 
 
-def arrangement(state: State, mean: list[Floats] | None = None) -> list[np.ndarray]:
+def sort_and_prune(state: SoftState, mean: list[Floats] | None = None) -> list[Indices]:
     """Return the clusters of each domain by descending size, without negligible ones.
 
-    A cluster that the averaged memberships ``mean`` still hold is not negligible.
+    A cluster that the averaged memberships ``mean`` contain is not negligible.
     """
     keep = []
     for d, (m, objects) in enumerate(zip(state.m, state.relation.sizes, strict=True)):
-        kept = worth_keeping(m, objects)
+        kept = is_worth_keeping(m, objects)
         if mean is not None:
-            kept |= worth_keeping(mean[d].sum(axis=0), objects)
+            kept |= is_worth_keeping(mean[d].sum(axis=0), objects)
         order = by_size(m)
         keep.append(order[kept[order]])
     return keep
 
 
-def in_order(sure: Indices, order: Indices) -> Indices:
-    """Return the clusters of decided objects, -1 for others, with clusters in another order."""
-    return np.append(np.argsort(order), -1).astype(np.int32)[sure]
+def reorder_labels(hard: Indices, order: Indices) -> Indices:
+    """Return hard labels, -1 where there is none, with the clusters in another order."""
+    return np.append(np.argsort(order), -1).astype(np.int32)[hard]
 
 
-def chosen_columns(q: Floats, kept: Indices) -> Floats:
+def select_columns(q: Floats, kept: Indices) -> Floats:
     """Return memberships in these clusters, in this order; they add up to 1 for every object."""
-    chosen = np.take(q, kept, axis=1)  # an index would make a copy, and renormalising a second one
-    return renormalised(chosen) if kept.size < q.shape[1] else chosen
-
-
-def renormalised(q: Floats) -> Floats:
-    """Return memberships, of which this is a copy, scaled to add up to 1 for every object."""
-    q = np.ascontiguousarray(q)
-    q /= q.sum(axis=1, keepdims=True)
-    return q
-
-
-def crp_log_probability(m: Floats, alpha: float) -> float:
-    """Return log p(z | alpha) of a partition into clusters of these sizes (MODEL 10)."""
-    return float(m.size * np.log(alpha) + gammaln(m).sum() - log_rising(alpha, m.sum()))
+    chosen = np.take(q, kept, axis=1)
+    if kept.size < q.shape[1]:
+        chosen /= chosen.sum(axis=1, keepdims=True)
+    return chosen

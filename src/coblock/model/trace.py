@@ -1,29 +1,31 @@
-"""What is told about each sweep."""
+"""Records of sweeps: the stream that every phase of a fit yields."""
 
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """Report of one sweep (MODEL 9).
+class SweepRecord:
+    """Record of one sweep over all objects (MODEL 9).
 
     Attributes
     ----------
     sweep : int
         Number of the sweep, from 1.
     change : float
-        Mean absolute change of the memberships per object, the larger of the domains; of the
-        averaged ones once averaging has begun. Gibbs: twice the share of labels that moved.
+        Mean absolute change of the memberships per object, the larger of the domains; once
+        averaging has begun, of the averaged memberships. Hard labels: twice the fraction of
+        labels that changed.
     leave_one_out : float
-        Pseudo leave-one-out log likelihood: the log normalisers of all objects added up.
+        Pseudo leave-one-out log likelihood: the sum of the log normalisers of all objects.
     bound : float
-        Lower bound of the log evidence (the naive VB bound). Gibbs: log joint of the sample.
+        Lower bound of the log evidence (the naive VB bound). Hard labels: log joint.
     row_clusters, column_clusters : int
         Clusters in use.
     seconds : float
-        Since the fit began.
+        Time since the fit began.
     """
 
     sweep: int
@@ -35,23 +37,26 @@ class Sweep:
     seconds: float
 
     def as_dict(self) -> dict[str, float]:
-        """Return the report as a dictionary."""
+        """Return the record as a dictionary."""
         return asdict(self)
 
 
-def sweep_line(sweep: Sweep) -> str:
-    """Return what there is to tell of a sweep, on one line."""
+Callback: TypeAlias = Callable[[SweepRecord], object]
+
+
+def sweep_line(record: SweepRecord) -> str:
+    """Return one line of text about a sweep."""
     return (
-        f"sweep {sweep.sweep}: change {sweep.change:.2e}, bound {sweep.bound:,.1f}, "
-        f"{sweep.row_clusters} x {sweep.column_clusters} clusters, {sweep.seconds:.1f} s"
+        f"sweep {record.sweep}: change {record.change:.2e}, bound {record.bound:,.1f}, "
+        f"{record.row_clusters} x {record.column_clusters} clusters, {record.seconds:.1f} s"
     )
 
 
-def tell_and(callback: Callable[[Sweep], object] | None) -> Callable[[Sweep], object]:
-    """Return a callback that writes a line per sweep to standard error first."""
+def log_sweeps(callback: Callback | None) -> Callback:
+    """Return a callback that first writes a line per sweep to standard error."""
 
-    def tell(sweep: Sweep) -> object:
-        sys.stderr.write(f"{sweep_line(sweep)}\n")
-        return None if callback is None else callback(sweep)
+    def log(record: SweepRecord) -> object:
+        sys.stderr.write(f"{sweep_line(record)}\n")
+        return None if callback is None else callback(record)
 
-    return tell
+    return log

@@ -1,4 +1,4 @@
-"""The relation as a picture of characters, before and after sorting it by cluster."""
+"""Draw the relation in the terminal, in its original order and sorted by cluster."""
 
 from collections.abc import Sequence
 
@@ -11,92 +11,78 @@ from rich.style import Style
 
 from coblock.kernels import Floats, Indices
 from coblock.model.relation import Relation
-from coblock.ui.report.palette import LIGHT, UNSEEN, Colour, blend
-from coblock.ui.report.picture import Bins, by_cluster, count, full_density
+from coblock.ui.palette import LIGHT_SCALE, UNSEEN, blend
+from coblock.ui.report.picture import Bins, bin_both_orders
 
-WIDEST, HIGHEST, GAP = 38, 17, 3  # characters of a picture, and between the two
-FAINT = 0.3  # density of the darkest pixels
-CAPTIONS = ("as it came", "sorted by cluster")
-BLOCKS, ASCII = " ░▒▓█", " .:*#"  # from no links to many
-UPPER_HALF = "▀"  # its colour is the upper pixel, that of the paper the lower one
+MAX_WIDTH, MAX_HEIGHT, GAP = 38, 17, 3  # of one picture, and between both, in characters
+FAINT = 0.3  # density of the darkest pixel below which a square root makes pixels darker
+CAPTIONS = ("original order", "sorted by cluster")
+SHADES, ASCII_SHADES = " ░▒▓█", " .:*#"  # from no links to many
+UPPER_HALF = "▀"  # the foreground colours the upper pixel, the background the lower one
 
 
 class Mosaic:
-    """Two pictures side by side, for rich's console.
+    """Two pictures of a relation side by side, for the console of rich.
 
-    On a screen with colours a character shows two pixels; elsewhere it is lighter or darker.
-
-    Parameters
-    ----------
-    relation : Relation
-        What is shown; a pixel stands for as many cells as it must.
-    labels : sequence of ndarray
-        Clusters of the rows and, in a bipartite relation, of the columns.
+    With colours, a character shows two pixels. Without, it is lighter or darker. ``labels`` are the
+    clusters of the rows and, in a bipartite relation, of the columns.
     """
 
     def __init__(self, relation: Relation, labels: Sequence[Indices]) -> None:
         self.relation = relation
-        self.labels = (labels[0], labels[-1])
+        self.labels = labels
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         coloured = console.color_system is not None and not options.ascii_only
-        width = max(min(WIDEST, (options.max_width - GAP) // 2), 1)
-        pixels = (HIGHEST * (2 if coloured else 1), width)
-        shape = tuple(min(*pair) for pair in zip(self.relation.shape, pixels, strict=True))
-        came = [np.arange(size, dtype=np.int64) for size in self.relation.shape]
-        grouped = [by_cluster(label) for label in self.labels]
-        both = [count(self.relation, place, (shape[0], shape[1])) for place in (came, grouped)]
-        full = full_density(both[1])
-        pictures = [_enlarged(_shares(bins, full), pixels) for bins in both]
-        characters = ASCII if options.ascii_only else BLOCKS
-        lines = [_coloured(p) if coloured else _plain(p, characters) for p in pictures]
+        width = max(min(MAX_WIDTH, (options.max_width - GAP) // 2), 1)
+        height = MAX_HEIGHT * (2 if coloured else 1)
+        rows, columns = self.relation.shape
+        both = bin_both_orders(self.relation, self.labels, (min(rows, height), min(columns, width)))
+        full = both[1].full_density()
+        pictures = [_enlarge(_darkness(bins, full), (height, width)) for bins in both]
+        shades = ASCII_SHADES if options.ascii_only else SHADES
+        lines = [_coloured(p) if coloured else _plain(p, shades) for p in pictures]
+        shown = pictures[0].shape[1]
         yield Segment.line()
-        wide = pictures[0].shape[1]
-        yield Segment("".join(c[:wide].ljust(wide + GAP) for c in CAPTIONS).rstrip())
+        yield Segment("".join(c[:shown].ljust(shown + GAP) for c in CAPTIONS).rstrip())
         yield Segment.line()
         for left, right in zip(*lines, strict=True):
             yield from (*left, Segment(" " * GAP), *right, Segment.line())
 
 
-def _shares(bins: Bins, full: float) -> Floats:
-    """Return how dark each pixel is, from 0 to 1; NaN where all of its cells are unseen.
-
-    Faint pictures are lifted by a square root.
-    """
-    share = np.minimum(bins.density / full, 1.0)
-    return np.where(bins.seen > 0, np.sqrt(share) if full < FAINT else share, np.nan)
+def _darkness(bins: Bins, full_density: float) -> Floats:
+    """Return the darkness of each pixel, from 0 to 1; NaN if all of its cells are unseen."""
+    share = np.minimum(bins.density / full_density, 1.0)
+    return np.where(bins.seen > 0, np.sqrt(share) if full_density < FAINT else share, np.nan)
 
 
-def _enlarged(shares: Floats, pixels: tuple[int, int]) -> Floats:
-    """Return the picture of a small relation with larger pixels."""
+def _enlarge(picture: Floats, size: tuple[int, int]) -> Floats:
+    """Repeat the pixels of a small picture to fill the size."""
     for axis in (0, 1):
-        shares = shares.repeat(max(pixels[axis] // shares.shape[axis], 1), axis=axis)
-    return shares
+        picture = picture.repeat(max(size[axis] // picture.shape[axis], 1), axis=axis)
+    return picture
 
 
-def _plain(shares: Floats, characters: str) -> list[list[Segment]]:
+def _plain(picture: Floats, shades: str) -> list[list[Segment]]:
     """Return lines of lighter and darker characters."""
-    last = len(characters) - 1
-    known = np.nan_to_num(shares)
-    shade: NDArray[np.int64] = np.maximum(np.rint(known * last), known > 0).astype(np.int64)
-    return [[Segment("".join(characters[s] for s in line))] for line in shade]
+    seen = np.nan_to_num(picture)
+    shade: NDArray[np.int64] = np.rint(seen * (len(shades) - 1)).astype(np.int64)
+    shade = np.maximum(shade, seen > 0)
+    return [[Segment("".join(shades[s] for s in line))] for line in shade]
 
 
-def _coloured(shares: Floats) -> list[list[Segment]]:
-    """Return lines of characters that are two pixels each, one above the other."""
-    if len(shares) % 2:
-        shares = np.vstack((shares, shares[-1:]))
-    colours = [[_colour(share) for share in line] for line in shares.tolist()]
+def _coloured(picture: Floats) -> list[list[Segment]]:
+    """Return lines of characters that each show two pixels, one above the other."""
+    if len(picture) % 2:
+        picture = np.vstack((picture, picture[-1:]))
+    colours = [
+        [Color.from_rgb(*(UNSEEN if np.isnan(p) else blend(LIGHT_SCALE, p))) for p in line]
+        for line in picture.tolist()
+    ]
     return [
-        [_two_pixels(above, below) for above, below in zip(*pair, strict=True)]
+        [
+            Segment(UPPER_HALF, Style(color=upper, bgcolor=lower))
+            for upper, lower in zip(*pair, strict=True)
+        ]
         for pair in zip(colours[::2], colours[1::2], strict=True)
     ]
-
-
-def _colour(share: float) -> Colour:
-    return UNSEEN if share != share else blend(LIGHT, share)  # noqa: PLR0124 - only NaN differs
-
-
-def _two_pixels(above: Colour, below: Colour) -> Segment:
-    style = Style(color=Color.from_rgb(*above), bgcolor=Color.from_rgb(*below))
-    return Segment(UPPER_HALF, style)

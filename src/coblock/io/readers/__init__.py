@@ -1,26 +1,25 @@
 """From a file, a data frame or a graph to a relation with names."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coblock.io.readers.assembly import Reading, assemble, code_cells, code_pairs
+from coblock.io.readers.assembly import Reading, assemble, index_edges, index_unseen
+from coblock.io.readers.coding import IndexedEdges
+from coblock.io.readers.edges import Columns, EdgeTable, is_frame, read_frame, read_table
 from coblock.io.readers.errors import ReadError
 from coblock.io.readers.graphs import is_graph, load_graph, read_graph
-from coblock.io.readers.matrices import Cells, read_market, read_npz
-from coblock.io.readers.pairs import Columns, Pairs
-from coblock.io.readers.tables import is_frame, read_arrow, read_frame, read_parquet
-from coblock.io.readers.text import Layout, read_text
+from coblock.io.readers.matrices import read_market, read_npz
+from coblock.io.readers.text import TextLayout, read_text
 from coblock.model import checks
 
 __all__ = ["ReadError", "Reader", "Reading", "load_graph_file", "read"]
 
 TEXT, EDGES = (".csv", ".tsv"), (".txt", ".edges", ".snap")
-PARQUET, ARROW = (".parquet",), (".arrow", ".feather", ".ipc")
-MARKET, NPZ, GRAPHS = (".mtx",), (".npz",), (".graphml", ".gml")
-KINDS = TEXT + EDGES + PARQUET + ARROW + MARKET + NPZ + GRAPHS
-_PACKED = {".gz": TEXT + EDGES + MARKET + GRAPHS, ".zst": TEXT + EDGES}
+TABLES, GRAPHS = (".parquet", ".arrow", ".feather", ".ipc"), (".graphml", ".gml")
+SUFFIXES = (*TEXT, *EDGES, *TABLES, ".mtx", ".npz", *GRAPHS)
+_COMPRESSED = {".gz": (*TEXT, *EDGES, ".mtx", *GRAPHS), ".zst": (*TEXT, *EDGES)}
 
 
 def read(
@@ -41,7 +40,7 @@ def read(
     Parameters
     ----------
     source : path, data frame or networkx graph
-        The end of its name says what a file is: ``.csv``, ``.tsv``; ``.txt``, ``.edges``, ``.snap``
+        The suffix decides how a file is read: ``.csv``, ``.tsv``; ``.txt``, ``.edges``, ``.snap``
         (text with ``#`` comments); ``.parquet``; ``.arrow``, ``.feather``, ``.ipc``; ``.mtx``;
         ``.npz``; ``.graphml``, ``.gml``. Text may be compressed (``.gz``, ``.zst``). Tables and
         frames have one edge per row.
@@ -49,37 +48,37 @@ def read(
         Rows and columns of directed and undirected relations are the same objects. A graph needs
         the node attribute ``bipartite`` (0 or 1) to be read as bipartite.
     row, column : str or int, optional
-        The columns with the names; by default the first two. Without header, columns are counted
-        from 1.
+        The columns with the names; by default the first two. Without a header, columns are
+        numbered from 1.
     value : str or int, optional
-        The column (of a graph: edge attribute) that says whether a pair is a link: a number above
-        ``binarize``, or yes, y, true. No, n and false are not; blank is unseen. By default every
-        edge is a link.
+        The column (of a graph: edge attribute) that decides whether a pair is a link: it is if the
+        value is a number above ``binarize``, yes, y or true. It is not if the value is another
+        number, no, n or false. A blank is an unseen cell. By default every edge is a link.
     binarize : float or None
         Numbers above it are links. None: they must be 0 or 1.
     unseen : path, data frame or graph, optional
-        Pairs that are unseen, in any of the forms of ``source``; ``row`` and ``column`` hold where
-        it has such columns. Names that the relation lacks are added to it, and noted.
+        Unseen cells, in any of the forms of ``source``; ``row`` and ``column`` apply if it has such
+        columns. Names that the relation does not have are added to it, with a note.
     delimiter : str, optional
         One character, or ``"whitespace"``. By default comma, tab, semicolon, bar or white space,
-        as the first lines show.
+        according to the first lines.
     header : bool, optional
-        Whether the first line of a text names the columns. By default the first lines tell.
+        Whether the first line of a text names the columns. By default the first lines decide.
     encoding : str
-        Of a text.
+        Encoding of a text.
 
     Returns
     -------
     Reading
-        The relation, counts, and notes. Objects stand in order of first appearance, those of
+        The relation, counts, and notes. Objects are in order of first appearance, those of
         matrices by position.
 
     Raises
     ------
     ReadError
-        A ValueError: the content is no relation. The message says where, and what to do.
+        A ValueError: the content is not a relation. The message says where, and what to do.
     OSError
-        There is no such file, it is a directory, or it may not be read.
+        The file does not exist, is a directory, or may not be read.
 
     Examples
     --------
@@ -92,101 +91,100 @@ def read(
     if binarize is not None:
         checks.check_number("binarize", binarize)
     columns = Columns(*(None if name is None else str(name) for name in (row, column, value)))
-    reader = Reader(relation, columns, binarize, Layout(delimiter, header, encoding))
-    found = reader.read(source)
-    hidden = None if unseen is None else reader.read_unseen(unseen)
-    if isinstance(found, Cells):
-        return assemble(code_cells(found, hidden), relation)
-    if isinstance(hidden, Cells):
-        msg = (
-            "The unseen pairs come as a matrix, which has no names, but the relation has names. "
-            "Give them as a list of edges."
-        )
-        raise ReadError(msg)
-    return assemble(code_pairs(found, hidden, relation != "bipartite", binarize), relation)
+    reader = Reader(relation, columns, binarize, TextLayout(delimiter, header, encoding))
+    edges = reader.read(source)
+    unseen_edges = None if unseen is None else reader.read_unseen(unseen)
+    try:
+        if isinstance(edges, IndexedEdges):
+            return assemble(edges, index_unseen(edges, unseen_edges), relation)
+        indexed = index_edges(edges, unseen_edges, relation != "bipartite", binarize)
+        return assemble(*indexed, relation)
+    except ReadError:
+        raise
+    except ValueError as error:
+        raise ReadError(str(error)) from error
 
 
 def load_graph_file(path: str | Path) -> Any:
-    """Return a GraphML or GML file as a graph of networkx, with all its attributes.
+    """Return a GraphML or GML file as a networkx graph, with all its attributes.
 
     Raises
     ------
     ReadError
         The file is of another kind, or damaged.
     OSError
-        There is no such file, it is a directory, or it may not be read.
+        The file does not exist, is a directory, or may not be read.
     """
     path = Path(path)
-    kind = _kind(path)
-    if kind not in GRAPHS:
+    suffix = _data_suffix(path)
+    if suffix not in GRAPHS:
         msg = f"{path} is not a graph. Its name must end in one of {', '.join(GRAPHS)}."
         raise ReadError(msg)
-    _refuse_unreadable(path)
-    return load_graph(path, kind)
+    _check_readable(path)
+    return load_graph(path, suffix)
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The choices of the user, and the way from a source to its reader."""
+    """Read sources of all forms with the same options."""
 
     relation: str
     columns: Columns
     binarize: float | None
-    layout: Layout
-    lenient: bool = False  # columns that were chosen for another source may be missing
+    layout: TextLayout
 
-    def read_unseen(self, source: Any) -> Pairs | Cells:
-        """Read unseen pairs, where the chosen columns may be missing."""
-        lenient = Reader(self.relation, self.columns.without_value(), None, self.layout, True)
-        return lenient.read(source)
+    def read_unseen(self, source: Any) -> EdgeTable | IndexedEdges:
+        """Read unseen cells; there are no values, and the chosen columns may be missing."""
+        columns = replace(self.columns, value=None, optional=True)
+        return replace(self, columns=columns, binarize=None).read(source)
 
-    def read(self, source: Any) -> Pairs | Cells:
+    def read(self, source: Any) -> EdgeTable | IndexedEdges:
         """Read edges by name, or the cells of a matrix."""
         if isinstance(source, str | os.PathLike):
             return self._read_file(Path(source))
         if is_graph(source):
             return read_graph(source, self.relation, self.columns)
         if is_frame(source):
-            return read_frame(source, self.columns, lenient=self.lenient)
+            return read_frame(source, self.columns)
         msg = f"A relation is read from a path, a data frame or a graph, not {type(source)}."
         raise TypeError(msg)
 
-    def _read_file(self, path: Path) -> Pairs | Cells:
-        kind = _kind(path)
-        _refuse_unreadable(path)
-        if kind in PARQUET:
-            return read_parquet(path, self.columns, lenient=self.lenient)
-        if kind in ARROW:
-            return read_arrow(path, self.columns, lenient=self.lenient)
-        if kind in GRAPHS:
-            return read_graph(load_graph(path, kind), self.relation, self.columns)
-        if kind in MARKET:
+    def _read_file(self, path: Path) -> EdgeTable | IndexedEdges:
+        suffix = _data_suffix(path)
+        _check_readable(path)
+        if suffix in TABLES:
+            return read_table(path, self.columns)
+        if suffix in GRAPHS:
+            return read_graph(load_graph(path, suffix), self.relation, self.columns)
+        if suffix == ".mtx":
             return read_market(path, self.binarize)
-        if kind in NPZ:
+        if suffix == ".npz":
             return read_npz(path, self.binarize)
-        layout = self.layout.of_edges() if kind in EDGES else self.layout
-        if kind == ".tsv" and layout.delimiter is None:
-            layout = layout.with_delimiter("\t")
-        return read_text(path, self.columns, layout, lenient=self.lenient)
+        layout = self.layout
+        if suffix in EDGES:  # as SNAP writes them
+            layout = replace(layout, comment="#", assume_header=False)
+        if suffix == ".tsv" and layout.delimiter is None:
+            layout = replace(layout, delimiter="\t")
+        return read_text(path, self.columns, layout)
 
 
-def _kind(path: Path) -> str:
-    """Return the ending that says what a file is, without that of its compression."""
-    packing = path.suffix.lower() if path.suffix.lower() in _PACKED else ""
-    kind = (Path(path.stem) if packing else path).suffix.lower()
-    if kind not in KINDS:
+def _data_suffix(path: Path) -> str:
+    """Return the suffix of a file name without that of its compression."""
+    compression = path.suffix.lower() if path.suffix.lower() in _COMPRESSED else ""
+    suffix = (Path(path.stem) if compression else path).suffix.lower()
+    if suffix not in SUFFIXES:
         msg = (
             f"The name {path.name!r} does not say what kind of file it is. It must end in one of "
-            f"{', '.join(KINDS)}; text may add .gz or .zst."
+            f"{', '.join(SUFFIXES)}; text may add .gz or .zst."
         )
         raise ReadError(msg)
-    if packing and kind not in _PACKED[packing]:
-        msg = f"{path} is compressed, which is not possible for {kind}. Unpack it first."
+    if compression and suffix not in _COMPRESSED[compression]:
+        msg = f"{path} is compressed, which is not possible for {suffix}. Decompress it first."
         raise ReadError(msg)
-    return kind
+    return suffix
 
 
-def _refuse_unreadable(path: Path) -> None:
+def _check_readable(path: Path) -> None:
     if path.is_dir():
         msg = f"{path} is a directory, not a file. Name a file in it."
         raise IsADirectoryError(msg)

@@ -1,22 +1,23 @@
-"""Refusals of input that cannot be read."""
+"""The error of unreadable input, and the conversion of foreign exceptions into it."""
 
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LONGEST = 160
-_NOT_THE_CONTENT = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOENT, errno.EPERM}
+_MAX_LENGTH = 160  # characters that are quoted from a foreign message
+# The file system failed, not the content: these errors are passed on.
+_SYSTEM_ERRORS = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOENT, errno.EPERM}
 
 
 class ReadError(ValueError):
-    """What was to be read is not a relation; the message says what, where, and what to do."""
+    """The input is not a relation; the message says what is wrong, where, and what to do."""
 
 
 @contextmanager
-def refusing(what: str) -> Iterator[None]:
-    """Turn whatever another package raises over foreign input into a :class:`ReadError`.
+def convert_errors(what: str) -> Iterator[None]:
+    """Convert any exception of another package into a :class:`ReadError` that begins with ``what``.
 
-    Files come damaged in more ways than their readers document, down to panics inside of polars.
+    Damaged files cause more exceptions than their readers document, including panics of polars.
     """
     from polars.exceptions import PanicException
 
@@ -25,14 +26,11 @@ def refusing(what: str) -> Iterator[None]:
     except ReadError:
         raise
     except (Exception, PanicException) as error:
-        if isinstance(error, OSError) and error.errno in _NOT_THE_CONTENT:
+        if isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS:
             raise
-        msg = f"{what}: {shortened(error)}."
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[0] if lines else type(error).__name__
+        if len(reason) > _MAX_LENGTH:
+            reason = reason[: _MAX_LENGTH - 4] + " ..."
+        msg = f"{what}: {reason.rstrip('.')}."
         raise ReadError(msg) from error
-
-
-def shortened(error: BaseException) -> str:
-    """Return the first line of an error's message, without its full stop."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else type(error).__name__
-    return (first if len(first) <= _LONGEST else first[: _LONGEST - 4] + " ...").rstrip(".")

@@ -1,26 +1,33 @@
-"""Graphs of networkx, in memory and as GraphML or GML."""
+"""networkx graphs, in memory and as GraphML or GML files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coblock.io.readers.errors import ReadError, refusing
-from coblock.io.readers.pairs import Columns, Pairs, collect_pairs
+from coblock.io.readers.edges import Columns, EdgeTable, collect_edges
+from coblock.io.readers.errors import ReadError, convert_errors
+
+
+def import_networkx() -> Any:
+    """Return the package networkx, which is optional."""
+    try:
+        import networkx
+    except ImportError as error:
+        msg = "Graphs need networkx, which is not installed: pip install 'coblock[graphs]'"
+        raise ImportError(msg) from error
+    return networkx
 
 
 def is_graph(source: object) -> bool:
-    """Say whether it looks like a graph of networkx."""
+    """Return whether an object has the interface of a networkx graph."""
     return all(hasattr(source, name) for name in ("nodes", "edges", "is_directed", "is_multigraph"))
 
 
 def load_graph(path: Path, kind: str) -> Any:
     """Return the graph of a GraphML or GML file."""
-    try:
-        import networkx
-    except ImportError as error:
-        msg = f"{path} needs networkx to be read: pip install 'coblock[graphs]'"
-        raise ImportError(msg) from error
+    networkx = import_networkx()
     name = "GraphML" if kind == ".graphml" else "GML"
-    with refusing(f"{path} is not a {name} file, or is damaged"):
+    with convert_errors(f"{path} is not a {name} file, or is damaged"):
         if kind == ".graphml":
             return networkx.read_graphml(path)
         try:
@@ -31,88 +38,84 @@ def load_graph(path: Path, kind: str) -> Any:
             return networkx.read_gml(path, label="id")
 
 
-def read_graph(graph: Any, relation: str, columns: Columns) -> Pairs:
+def read_graph(graph: Any, relation: str, columns: Columns) -> EdgeTable:
     """Read the edges of a graph; nodes without edges are objects too."""
-    names = _names(graph)
+    import polars as pl
+
+    names = _node_names(graph)
+    row_nodes: dict[Any, None] = dict.fromkeys(names)
+    column_nodes: dict[Any, None] = {}
+    ends = list(graph.edges())
     if relation == "bipartite":
-        rows, others = _sides(graph)
-        ends = [_in_order(u, v, rows, names) for u, v in graph.edges()]
-        row_objects, column_objects = (
-            tuple(names[node] for node in side) for side in (rows, others)
-        )
-    else:
-        ends = [(names[u], names[v]) for u, v in graph.edges()]
-        row_objects, column_objects = tuple(names.values()), ()
-    values = _values(graph, columns.value)
+        row_nodes, column_nodes = _split_nodes(graph)
+        ends = [_row_first(u, v, row_nodes, names) for u, v in ends]
+    values = _edge_values(graph, columns.value)
     notes: tuple[str, ...] = ()
     if relation == "directed" and not graph.is_directed():
         values += [value for value, (u, v) in zip(values, ends, strict=True) if u != v]
         ends += [(v, u) for u, v in ends if u != v]
-        notes = ("The graph has no directions: each of its edges is a link in both.",)
+        notes = ("The graph is undirected: each of its edges is a link in both directions.",)
     if not ends:
         msg = f"The graph has {len(names):,} nodes, but no edges."
         raise ReadError(msg)
-    found = _pairs(ends, None if columns.value is None else values)
-    return Pairs(found.frame, found.where, row_objects, column_objects, notes)
+    table: dict[str, list[Any]] = {
+        "row": [names[u] for u, _ in ends],
+        "column": [names[v] for _, v in ends],
+    }
+    if columns.value is not None:
+        table["value"] = values
+    with convert_errors("The graph cannot be read"):
+        lazy = pl.LazyFrame(table, schema=dict.fromkeys(table, pl.String))
+    return replace(
+        collect_edges(lazy, Columns(*table), "The graph"),
+        row_objects=tuple(names[node] for node in row_nodes),
+        column_objects=tuple(names[node] for node in column_nodes),
+        notes=notes,
+    )
 
 
-def _names(graph: Any) -> dict[Any, str]:
+def _node_names(graph: Any) -> dict[Any, str]:
     names = {node: str(node) for node in graph.nodes}
-    different = len(set(names.values()))
-    if different < len(names):
+    distinct = len(set(names.values()))
+    if distinct < len(names):
         msg = (
-            f"{len(names):,} nodes have only {different:,} different names: some are equal as "
-            "text, such as 1 and '1'. Rename them."
+            f"{len(names):,} nodes have only {distinct:,} different names: some are equal as text, "
+            "such as 1 and '1'. Rename them."
         )
         raise ReadError(msg)
     return names
 
 
-def _sides(graph: Any) -> tuple[dict[Any, None], dict[Any, None]]:
-    """Return the nodes that are rows and those that are columns, in the order of the graph."""
-    sides: dict[str, dict[Any, None]] = {"0": {}, "1": {}}
-    unknown = 0
+def _split_nodes(graph: Any) -> tuple[dict[Any, None], dict[Any, None]]:
+    """Return the row nodes and the column nodes, each in the order of the graph."""
+    nodes: dict[str, dict[Any, None]] = {"0": {}, "1": {}}
     for node, side in graph.nodes(data="bipartite"):
-        if str(side) in sides:
-            sides[str(side)][node] = None
-        else:
-            unknown += 1
+        nodes.setdefault(str(side), {})[node] = None
+    unknown = len(graph) - len(nodes["0"]) - len(nodes["1"])
     if unknown:
         msg = (
             f"{unknown:,} of {len(graph):,} nodes have no attribute bipartite=0 (a row) or 1 (a "
-            "column). Say relation='undirected' or 'directed' for a graph with one set of objects."
+            "column). Pass relation='undirected' or 'directed' for a graph with one set of objects."
         )
         raise ReadError(msg)
-    return sides["0"], sides["1"]
+    return nodes["0"], nodes["1"]
 
 
-def _in_order(u: Any, v: Any, rows: dict[Any, None], names: dict[Any, str]) -> tuple[str, str]:
-    """Return the names of an edge's ends, the row first."""
+def _row_first(u: Any, v: Any, rows: dict[Any, None], names: dict[Any, str]) -> tuple[Any, Any]:
+    """Return the ends of an edge, the row first."""
     if (u in rows) == (v in rows):
         msg = (
-            f"The edge between {names[u]!r} and {names[v]!r} joins two nodes of one side. "
-            "Correct their attribute bipartite, or take the edge out."
+            f"The edge between {names[u]!r} and {names[v]!r} joins two rows or two columns. "
+            "Correct the attribute bipartite of its nodes, or remove the edge."
         )
         raise ReadError(msg)
-    return (names[u], names[v]) if u in rows else (names[v], names[u])
+    return (u, v) if u in rows else (v, u)
 
 
-def _values(graph: Any, attribute: str | None) -> list[str | None]:
+def _edge_values(graph: Any, attribute: str | None) -> list[str | None]:
     """Return an attribute of all edges, as text."""
-    given = [data.get(attribute) for _, _, data in graph.edges(data=True)]
-    if attribute is not None and given and all(value is None for value in given):
+    values = [data.get(attribute) for _, _, data in graph.edges(data=True)]
+    if attribute is not None and values and all(value is None for value in values):
         msg = f"No edge of the graph has an attribute {attribute!r}. Name another with value=."
         raise ReadError(msg)
-    return [None if value is None else str(value) for value in given]
-
-
-def _pairs(ends: list[tuple[str, str]], values: list[str | None] | None) -> Pairs:
-    import polars as pl
-
-    with refusing("The graph cannot be read"):
-        table = {"row": [row for row, _ in ends], "column": [column for _, column in ends]}
-        frame = pl.DataFrame(table, schema={"row": pl.String, "column": pl.String})
-        if values is not None:
-            frame = frame.with_columns(pl.Series("value", values, dtype=pl.String))
-    chosen = Columns("row", "column", None if values is None else "value")
-    return collect_pairs(frame.lazy(), chosen, "The graph")
+    return [None if value is None else str(value) for value in values]

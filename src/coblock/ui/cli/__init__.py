@@ -1,17 +1,14 @@
-"""The command line: it reads, calls the library, writes, and tells; it holds no mathematics.
-
-Exit codes: 0 all is well, 1 the fit did not converge (its result is written), 2 the input is bad.
-"""
+"""Define the command line: it reads files, calls the library, and writes and prints results."""
 
 from typing import Annotated
 
 import typer
 
 from coblock.ui.cli.data_commands import evaluate, generate
-from coblock.ui.cli.failures import guarded
+from coblock.ui.cli.errors import report_errors
 from coblock.ui.cli.fit_commands import demo, fit, resume
 from coblock.ui.cli.model_commands import export, predict, recommend, report
-from coblock.ui.cli.options import spread
+from coblock.ui.cli.options import expand_option_groups
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,11 +17,11 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 
-COMMANDS = (fit, resume, report, predict, recommend, evaluate, generate, export, demo)
+COMMANDS = (demo, fit, resume, report, predict, recommend, evaluate, generate, export)
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         from coblock import __version__
 
         typer.echo(f"coblock {__version__}")
@@ -35,16 +32,18 @@ def _tell_version(asked: bool) -> None:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell the version."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Find the blocks in relational data: groups of rows, groups of columns, how they link.
+    """Find blocks in relational data: clusters of rows, clusters of columns, and their links.
 
-    Exit codes: 0 all is well, 1 not converged (the result is written), 2 bad input.
+    Start with [bold]coblock demo[/bold], or fit your own file of edges (who links to what).
+
+    Exit codes: 0 success, 1 not converged (the result is written), 2 bad input, 130 interrupted.
 
     Example:  coblock fit purchases.csv --out result
     """
 
 
 for _command in COMMANDS:
-    app.command()(guarded(spread(_command)))
+    app.command()(report_errors(expand_option_groups(_command)))

@@ -1,69 +1,50 @@
-"""A fit on a cluster, for the command line."""
+"""Fits on a cluster, from the command line."""
 
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coblock.ui.cli.options import Layout
+from coblock.ui.cli.options import ReadOptions
 
 if TYPE_CHECKING:
     from coblock.estimator import IRM
 
-READ_BY_WORKERS = ("row", "column", "value", "binarize")
-NOT_THERE = ("checkpoint", "n_jobs", "relation", "variance", "verbose")  # parameters set otherwise
+ENGINE_OPTIONS = ("row", "column", "value")  # of ReadOptions, which the engine takes
 
 
-def fit_remotely(
-    model: "IRM", edges: Path, scheduler: str, layout: Layout, checkpoint: Path
+def fit_on_scheduler(
+    model: "IRM", edges: Path, scheduler: str, read_options: ReadOptions, checkpoint: Path
 ) -> None:
-    """Fit a model on the cluster of a scheduler, and bring its links here.
+    """Fit a model on the workers of a scheduler, which see ``edges`` at the same path.
 
-    A single start has a checkpoint: the same command goes on from it. ``edges`` must be seen by
-    every worker under the same name.
-
-    Raises
-    ------
-    ConnectionError
-        The cluster cannot be reached, does not fit, or was lost.
-    ValueError
-        An option is for one machine only.
+    The same command continues an interrupted fit from its checkpoint. Errors of the cluster are
+    ConnectionErrors; options for local fits are refused with a ValueError.
     """
     from coblock.distributed import ClusterError, fit_on_cluster
 
-    _refuse_what_is_local(model, layout)
-    given = {name: value for name, value in model.get_params().items() if name not in NOT_THERE}
-    given |= {name: getattr(layout, name) for name in READ_BY_WORKERS}
-    kept = checkpoint if model.n_init == 1 else None
+    given, default = asdict(read_options), asdict(ReadOptions())
+    allowed = (*ENGINE_OPTIONS, "binarize")
+    local = [name for name in given if name not in allowed and given[name] != default[name]]
+    if model.n_jobs != 1:
+        local.append("jobs")
+    if local:
+        msg = (
+            f"{', '.join(f'--{name}' for name in local)} cannot be used with --scheduler: the "
+            "workers detect the layout of a file and have their own threads. Leave it out; unseen "
+            "pairs are edges with a blank --value."
+        )
+        raise ValueError(msg)
+    parameters = model.get_params(deep=False)
+    parameters |= {"binarize": given["binarize"], "checkpoint": checkpoint}
+    parameters |= {name: given[name] for name in ENGINE_OPTIONS}
     try:
-        found = fit_on_cluster(
-            edges.resolve(), scheduler, relation=model.relation, checkpoint=kept, **given
-        ).collect()
+        fitted = fit_on_cluster(edges.resolve(), scheduler, **parameters).collect()
     except ClusterError as error:
         raise ConnectionError(str(error)) from error
     except KeyboardInterrupt:
-        if kept is None or not kept.exists():
+        if not checkpoint.exists():
             raise
-        msg = "Interrupted. The same command goes on."
+        msg = "Interrupted. The same command continues the fit."
         raise KeyboardInterrupt(msg) from None
-    model.n_features_in_ = found.n_features_in_
-    model._publish(found.result_)
-
-
-def _refuse_what_is_local(model: "IRM", layout: Layout) -> None:
-    """Refuse options that the workers of a cluster do not know."""
-    default = Layout()
-    changed = [
-        f"--{field.name}"
-        for field in fields(Layout)
-        if field.name not in READ_BY_WORKERS
-        and getattr(layout, field.name) != getattr(default, field.name)
-    ]
-    if model.n_jobs != 1:
-        changed.append("--jobs")
-    if changed:
-        msg = (
-            f"{', '.join(changed)} cannot be used with --scheduler: workers find out how files "
-            "look and have threads of their own. Leave it out; unseen pairs are edges with a blank "
-            "--value."
-        )
-        raise ValueError(msg)
+    model.n_features_in_ = fitted.n_features_in_
+    model._publish(fitted.result_)

@@ -1,58 +1,61 @@
-"""Options that several commands share, declared once."""
+"""Define the options that several commands share."""
 
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import wraps
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 if TYPE_CHECKING:
     from coblock.estimator import IRM
     from coblock.io.readers import Reading
 
-READING, MODEL, OUTPUT, CLUSTER = "Reading", "Model", "Output", "Cluster"
+INPUT, MODEL, OUTPUT, CLUSTER = "Input file", "Model", "Output", "Dask cluster"  # help panels
+SEED_HELP = "Random seed. The same seed gives the same result."
+MAX_SEED = 2**32 - 1
 
 EdgesFile = Annotated[
     Path,
-    typer.Argument(
-        help="Edges: .csv, .tsv, .txt (each also .gz, .zst), .parquet, .arrow, .mtx, .npz, "
-        ".graphml or .gml.",
+    Argument(
+        help="File of edges: .csv, .tsv or .txt (also with .gz or .zst), .parquet, .arrow, .mtx, "
+        ".npz, .graphml or .gml.",
         metavar="EDGES",
-        show_default=False,
     ),
 ]
 ModelFile = Annotated[
-    Path,
-    typer.Argument(
-        help="Model file that fit has written, or its folder.",
-        metavar="MODEL",
-        show_default=False,
-    ),
+    Path, Argument(help="Folder that fit has written, or its model.safetensors.", metavar="MODEL")
 ]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force", help="Replace the files of an existing folder.", rich_help_panel=OUTPUT
-    ),
-]
+OutFolder = Annotated[Path, Option("--out", "-o", help="Folder for the results.")]
+Force = Annotated[bool, Option("--force", help="Replace existing files.", rich_help_panel=OUTPUT)]
 Formulas = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--formulas",
-        help="Leave names that a spreadsheet may run as formulas as they are.",
+        help="Do not put an apostrophe before names that a spreadsheet would run as formulas.",
         rich_help_panel=OUTPUT,
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")]
+Seed = Annotated[int, Option(help=SEED_HELP, min=0, max=MAX_SEED)]
 
 
-def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with each group of options as options of their own.
+def grouped_option(default: Any, help: str, *names: str, panel: str, **more: Any) -> Any:
+    """Return a dataclass field that :func:`expand_option_groups` turns into an option."""
+    info = Option(*names, help=help, rich_help_panel=panel, **more)
+    return field(default=default, metadata={"option": info})
 
-    A group is a parameter whose type is a dataclass; typer knows single options only.
+
+input_option = partial(grouped_option, panel=INPUT)
+model_option = partial(grouped_option, panel=MODEL)
+output_option = partial(grouped_option, panel=OUTPUT)
+
+
+def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with one parameter for each field of its option groups.
+
+    A group is a parameter whose type is a dataclass. Typer supports single options only.
     """
     signature = inspect.signature(command)
     groups: dict[str, Any] = {
@@ -64,139 +67,119 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            given[name] = group(**{part.name: given.pop(part.name) for part in fields(group)})
         command(**given)
 
-    parameters = []
+    expanded = []
     for name, parameter in signature.parameters.items():
-        parts = _parameters(groups[name]) if name in groups else [parameter]
-        parameters += [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    del run.__wrapped__  # it has another signature
+        by_name = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        if name not in groups:
+            expanded.append(by_name)
+            continue
+        types = get_type_hints(groups[name])
+        for part in fields(groups[name]):
+            option = by_name.replace(name=part.name, default=part.default)
+            kind = types[part.name]
+            expanded.append(option.replace(annotation=Annotated[kind, part.metadata["option"]]))
+    run.__signature__ = signature.replace(parameters=expanded)  # type: ignore[attr-defined]
+    run.__annotations__ = {part.name: part.annotation for part in expanded} | {"return": None}
+    del run.__wrapped__  # typer would read its signature
     return run
 
 
-def _parameters(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(group)
-    ]
-
-
-def _reading(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=READING, **more)
-
-
-def _model(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=MODEL, **more)
-
-
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How edges stand in their file."""
+class ReadOptions:
+    """Options on the layout of a file of edges; the names are those of :func:`coblock.read`."""
 
-    row: Annotated[
-        str | None,
-        _reading(help="Column with the names of the rows; a number where there is no header."),
-    ] = None
-    column: Annotated[str | None, _reading(help="Column with the names of the columns.")] = None
-    value: Annotated[
-        str | None,
-        _reading(help="Column that says whether a pair is a link: number, or yes, no, blank."),
-    ] = None
-    binarize: Annotated[float, _reading(help="Values above it are links.")] = 0.0
-    unseen: Annotated[
-        Path | None, _reading(help="File with the pairs of which nothing is known.")
-    ] = None
-    delimiter: Annotated[
-        str | None, _reading(help="One character, or 'whitespace'; found by looking.")
-    ] = None
-    header: Annotated[
-        bool | None,
-        _reading(
-            "--header/--no-header", help="Whether the first line names the columns; found too."
-        ),
-    ] = None
-    encoding: Annotated[str, _reading(help="Of a text file.")] = "utf-8"
+    row: str | None = input_option(
+        None, "Column with the row names, or its number if there is no header. Default: the first."
+    )
+    column: str | None = input_option(None, "Column with the column names. Default: the second.")
+    value: str | None = input_option(
+        None,
+        "Column with the values: numbers, or yes, no, and blank for unseen. Default: none; every "
+        "pair in the file is a link.",
+    )
+    binarize: float = input_option(0.0, "Values above this number are links.")
+    unseen: Path | None = input_option(  # noqa: RUF009 - it returns a dataclass field
+        None, "File with unseen pairs: it is unknown whether they are links."
+    )
+    delimiter: str | None = input_option(None, "One character or 'whitespace'. Default: detected.")
+    header: bool | None = input_option(
+        None, "Whether the first line names the columns. Default: detected.", "--header/--no-header"
+    )
+    encoding: str = input_option("utf-8", "Encoding of a text file.")
 
-    def read(self, edges: Path, relation: str = "bipartite") -> "Reading":
-        """Read a file of edges."""
+    def read(
+        self, edges: Path, note: Callable[[str], None], relation: str = "bipartite"
+    ) -> "Reading":
+        """Read a file of edges; call ``note`` with each note of the reader."""
         from coblock.io.readers import read
 
-        return read(edges, relation=relation, **asdict(self))
+        reading = read(edges, relation=relation, **asdict(self))
+        for text in reading.notes:
+            note(text)
+        return reading
 
 
 @dataclass(frozen=True, slots=True)
-class Fitting:
-    """How to fit; the words are those of :class:`coblock.IRM`."""
+class FitOptions:
+    """Options of a fit; the names are those of :class:`coblock.IRM`."""
 
-    relation: Annotated[
-        str,
-        _model(
-            help="bipartite: rows and columns are different objects; else they are the same.",
-            metavar="bipartite|directed|undirected",
-        ),
-    ] = "bipartite"
-    inference: Annotated[
-        str, _model(help="The method.", metavar="acvb0|acvb|cvb0|cvb|vb|gibbs")
-    ] = "acvb0"
-    max_clusters: Annotated[
-        str | None,
-        _model(help="Most clusters. By default there is no limit.", metavar="N|ROWS,COLUMNS"),
-    ] = None
-    init: Annotated[str, _model(help="Where to start.", metavar="spectral|random")] = "spectral"
-    refine: Annotated[
-        bool, _model("--refine/--no-refine", help="Search by merges and splits first.")
-    ] = True
-    prior: Annotated[
-        str, _model(help="One prior for all blocks, or one each.", metavar="shared|per-block")
-    ] = "shared"
-    variance: Annotated[
-        str, _model(help="Of the counts, for acvb and cvb.", metavar="exact|paper")
-    ] = "exact"
-    hyperparameters: Annotated[
-        str, _model(help="How priors are learnt.", metavar="newton|fixed-point|fixed")
-    ] = "newton"
-    burn_in: Annotated[
-        int | None, _model(min=0, help="Sweeps before averaging; found by looking.")
-    ] = None
-    tol: Annotated[float, _model(help="Stop when the change falls below it.")] = 1e-5
-    max_iter: Annotated[int, _model(min=1, help="Most sweeps.")] = 1000
-    n_init: Annotated[int, _model(min=1, help="Fits from different starts; the best is kept.")] = 1
-    batch_size: Annotated[
-        str, _model(help="Objects updated against the same counts, or 'auto'.")
-    ] = "auto"
-    jobs: Annotated[
-        int, _model("--jobs", "-j", help="Threads, -1 for all; the result is the same.")
-    ] = 1
-    seed: Annotated[int, _model(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0
+    relation: str = model_option(
+        "bipartite",
+        "bipartite: rows and columns are different objects, such as users and items. directed, "
+        "undirected: they are the same objects.",
+        metavar="bipartite|directed|undirected",
+    )
+    inference: str = model_option(
+        "acvb0",
+        "(Averaged) collapsed variational Bayes of order 0 or 2, variational Bayes, or Gibbs.",
+        metavar="acvb0|acvb|cvb0|cvb|vb|gibbs",
+    )
+    max_clusters: str | None = model_option(
+        None, "Largest number of clusters. Default: no limit.", metavar="N|ROWS,COLUMNS"
+    )
+    init: str = model_option("spectral", "Initial partition.", metavar="spectral|random")
+    refine: bool = model_option(
+        True, "Improve the initial clusters with merges and splits.", "--refine/--no-refine"
+    )
+    prior: str = model_option(
+        "shared", "One prior for all blocks, or one for each.", metavar="shared|per-block"
+    )
+    variance: str = model_option(
+        "exact", "Variance of the counts in acvb and cvb.", metavar="exact|paper"
+    )
+    hyperparameters: str = model_option(
+        "newton", "How hyperparameters are estimated.", metavar="newton|fixed-point|fixed"
+    )
+    burn_in: int | None = model_option(None, "Sweeps before averaging. Default: detected.", min=0)
+    tol: float = model_option(1e-5, "Stop when a sweep changes memberships by less than this.")
+    max_iter: int = model_option(1000, "Largest number of sweeps.", min=1)
+    n_init: int = model_option(1, "Number of starts; the fit with most evidence is kept.", min=1)
+    batch_size: str = model_option("auto", "Objects updated with the same counts, or 'auto'.")
+    jobs: int = model_option(1, "Threads, -1 for all; they do not change results.", "--jobs", "-j")
+    seed: int = model_option(0, SEED_HELP, min=0, max=MAX_SEED)
 
     def estimator(self) -> "IRM":
-        """Return the estimator that is asked for."""
+        """Return an estimator with these parameters."""
         from coblock.estimator import IRM
 
         given = asdict(self)
-        given["max_clusters"] = _numbers("--max-clusters", self.max_clusters)
+        given["max_clusters"] = _parse_integers("--max-clusters", self.max_clusters)
         if self.batch_size != "auto":
-            given["batch_size"] = _numbers("--batch-size", self.batch_size)
+            given["batch_size"] = _parse_integers("--batch-size", self.batch_size)
         given["n_jobs"], given["random_state"] = given.pop("jobs"), given.pop("seed")
         return IRM(**given)
 
 
-def _numbers(option: str, text: str | None) -> int | tuple[int, ...] | None:
-    """Return ``12`` as a number, ``12,30`` as two."""
+def _parse_integers(name: str, text: str | None) -> int | tuple[int, ...] | None:
+    """Return ``12`` as an integer and ``12,30`` as a pair."""
     if text is None:
         return None
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
-        msg = f"{option} must be a whole number, or two with a comma, but is {text!r}."
+        msg = f"{name} must be a whole number, or two with a comma, but is {text!r}."
         raise ValueError(msg) from None
     return numbers[0] if len(numbers) == 1 else numbers

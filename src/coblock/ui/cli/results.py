@@ -1,4 +1,4 @@
-"""A fitted model as the files of a folder."""
+"""Write a fitted model to a folder, and load it from there."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,42 +12,42 @@ FILES = (MODEL, REPORT, "rows.csv", "columns.csv", "blocks.csv", "trace.csv")
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse, before any work is done, a folder that is in use or cannot be written to."""
+    """Refuse a folder that is not empty or cannot be written, before any work is done."""
     from coblock.io.atomic import check_writable
 
     if folder.is_dir() and any(folder.iterdir()) and not force:
-        msg = f"The folder {folder} exists and is not empty. Name another, or say --force."
+        msg = f"The folder {folder} exists and is not empty. Choose another, or pass --force."
         raise FileExistsError(msg)
     check_writable(folder)
 
 
 def write_results(model: "IRM", folder: Path, *, title: str, formulas: bool = False) -> None:
-    """Write model, report and tables: all of them or none."""
+    """Write model, report and tables; after an error none of them."""
     from coblock.io.atomic import write_folder
     from coblock.io.export import write_tables
 
-    def fill(place: Path) -> None:
-        model.save(place / MODEL)
-        write_tables(model.result_, place, formulas=formulas)
-        model.report(place / REPORT, title=title)
+    def fill(staging: Path) -> None:
+        model.save(staging / MODEL)
+        write_tables(model.result_, staging, formulas=formulas)
+        model.report(staging / REPORT, title=title)
 
     write_folder(folder, fill)
 
 
-def find_model(path: Path) -> "IRM":
-    """Load a model from its file, or from the folder that fit has written."""
+def load_model(path: Path) -> "IRM":
+    """Load a model from its file, or from the folder of a fit."""
     from coblock.loading import load
 
     return load(path / MODEL if path.is_dir() else path)
 
 
-def has_converged(model: "IRM") -> bool:
-    """Say whether a fit has converged, or was never meant to."""
+def is_complete(model: "IRM") -> bool:
+    """Return whether a fit has converged, or its method does not converge."""
     return model.converged_ or model.inference == "gibbs" or model.tol == 0.0
 
 
-def describe(model: "IRM") -> dict[str, object]:
-    """Return a fitted model in numbers, for other programs."""
+def result_data(model: "IRM", folder: Path) -> Mapping[str, object]:
+    """Return the numbers of a fitted model and the paths of its files, for ``--json``."""
     relation = model.result_.relation
     K1, K2 = model.block_probability_.shape
     return {
@@ -63,9 +63,5 @@ def describe(model: "IRM") -> dict[str, object]:
         "seconds": float(model.trace_[-1]["seconds"]),
         "log_evidence": float(model.log_evidence_),
         "stability": model.stability_,
+        "files": {name: str(folder / name) for name in FILES},
     }
-
-
-def paths_in(folder: Path) -> Mapping[str, str]:
-    """Return where each file of a result is."""
-    return {name: str(folder / name) for name in FILES}

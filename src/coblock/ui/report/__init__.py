@@ -1,4 +1,4 @@
-"""A fitted model as one HTML page that needs nothing else."""
+"""Write a fitted model as one HTML page that needs no network."""
 
 from coblock.ui.report.page import render, write_report
 

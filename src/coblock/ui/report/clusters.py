@@ -1,131 +1,91 @@
-"""What the page says about each cluster."""
+"""Prepare the cards of the page, one for each cluster."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from coblock.kernels import Floats, Indices
+from coblock.io.export import object_names
+from coblock.kernels import Floats
 from coblock.model.result import Result
-from coblock.ui.report.words import shown_name
+from coblock.ui.names import display_name
 
-MOST_CARDS = 100  # per domain
-TYPICAL = 6
-PARTNERS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Partner:
-    """A cluster on the other side and how likely it is linked."""
-
-    cluster: int
-    probability: float
-    width: float  # of its bar, in per cent of the largest probability of all blocks
+MAX_CARDS = 100  # per domain
+TYPICAL_MEMBERS = 6  # named on a card
+PARTNERS = 3  # strongest, and weakest, partners on a card
 
 
 @dataclass(frozen=True, slots=True)
-class Ties:
-    """The strongest and the weakest partners of a cluster in one direction."""
-
-    verb: str
-    strongest: list[Partner]
-    weakest: list[Partner]
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One cluster."""
+class ClusterCard:
+    """The numbers, the typical members and the partners of one cluster."""
 
     number: int
     size: int
     share: float  # of all objects of its domain
     certainty: float  # mean membership in the own cluster
-    typical: list[str]  # the surest members
+    typical: list[str]
     others: int  # members that are not named
-    ties: list[Ties]
+    partners: list[dict[str, Any]]  # for each direction verb, strongest and weakest clusters
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """The clusters of one domain."""
+class DomainCards:
+    """The cards of one domain, the largest clusters first."""
 
-    what: str  # row, column or object
-    partner: str  # what stands on the other side
+    noun: str  # row, column or object
+    partner: str  # noun of the other place
     objects: int
     clusters: int
-    cards: list[Card]
+    cards: list[ClusterCard]
     unnamed: bool
 
-    @property
-    def left_out(self) -> int:
-        """How many clusters have no card."""
-        return self.clusters - len(self.cards)
 
-    @property
-    def objects_left_out(self) -> int:
-        """How many objects are in clusters without a card."""
-        return self.objects - sum(card.size for card in self.cards)
+def domain_cards(result: Result) -> list[DomainCards]:
+    """Return the cards of every domain."""
+    if result.relation.repeated:
+        return [_cards(result, 0, "object", "object")]
+    return [_cards(result, 0, "row", "column"), _cards(result, 1, "column", "row")]
 
 
-def sides(result: Result) -> list[Side]:
-    """Return the cards of every domain, the largest clusters first."""
-    if result.relation.one_domain:
-        return [_side(result, 0, "object", "object")]
-    return [_side(result, 0, "row", "column"), _side(result, 1, "column", "row")]
+def own_membership(result: Result, d: int) -> Floats:
+    """Return the membership of each object of a domain in its own cluster."""
+    label = result.labels[d]
+    return result.memberships[d][np.arange(label.size), label]
 
 
-def names_of(result: Result, d: int) -> tuple[str, ...] | None:
-    """Return the names of a domain; those of one domain may stand at rows or at columns."""
-    relation = result.relation
-    if relation.one_domain:
-        return relation.row_names or relation.column_names
-    return relation.column_names if d else relation.row_names
-
-
-def certainty(q: Floats, label: Indices) -> Floats:
-    """Return the membership of each object in its own cluster."""
-    return q[np.arange(label.size), label]
-
-
-def _side(result: Result, d: int, what: str, partner: str) -> Side:
-    q, label, names = result.memberships[d], result.labels[d], names_of(result, d)
-    sure = certainty(q, label)
-    order = np.lexsort((-sure, label))  # by cluster, the surest first
-    ends = np.cumsum(np.bincount(label, minlength=q.shape[1]))
-    cards = []
-    for k, end in enumerate(ends[:MOST_CARDS]):
-        members = order[(ends[k - 1] if k else 0) : end]
-        typical = [shown_name(names, int(i)) for i in members[:TYPICAL]]
-        cards.append(
-            Card(
-                k,
-                members.size,
-                members.size / label.size,
-                float(sure[members].mean()),
-                typical,
-                members.size - len(typical),
-                _ties(result, d, k),
-            )
+def _cards(result: Result, d: int, noun: str, partner: str) -> DomainCards:
+    label, names = result.labels[d], object_names(result.relation, d)
+    certainty, K = own_membership(result, d), result.memberships[d].shape[1]
+    ends = np.cumsum(np.bincount(label, minlength=K))
+    by_cluster = np.split(np.lexsort((-certainty, label)), ends[:-1])
+    cards = [
+        ClusterCard(
+            k,
+            members.size,
+            members.size / label.size,
+            float(certainty[members].mean()),
+            [display_name(names, int(i)) for i in members[:TYPICAL_MEMBERS]],
+            max(members.size - TYPICAL_MEMBERS, 0),
+            _partners(result, d, k),
         )
-    return Side(what, partner, label.size, q.shape[1], cards, names is None)
-
-
-def _ties(result: Result, d: int, k: int) -> list[Ties]:
-    """Return the partners of a cluster; in a directed relation those of both directions."""
-    probability = result.block_probability
-    largest = float(probability.max())
-    if result.relation.kind == "directed":
-        return [
-            _partners("links to", probability[k], largest),
-            _partners("linked from", probability[:, k], largest),
-        ]
-    return [_partners("links to", probability[:, k] if d else probability[k], largest)]
-
-
-def _partners(verb: str, probability: Floats, largest: float) -> Ties:
-    order = np.argsort(-probability, kind="stable")
-    partners = [
-        Partner(int(l), float(probability[l]), round(100.0 * float(probability[l]) / largest, 1))
-        for l in order
+        for k, members in enumerate(by_cluster[:MAX_CARDS])
     ]
-    weakest = partners[max(PARTNERS, len(partners) - PARTNERS) :]
-    return Ties(verb, partners[:PARTNERS], weakest[::-1])
+    return DomainCards(noun, partner, label.size, K, cards, names is None)
+
+
+def _partners(result: Result, d: int, k: int) -> list[dict[str, Any]]:
+    """Return the partners of a cluster; those of both directions in a directed relation."""
+    probability = result.block_probability
+    directions = {"links to": probability[:, k] if d else probability[k]}
+    if result.relation.kind == "directed":
+        directions["linked from"] = probability[:, k]
+    found = []
+    for verb, links in directions.items():
+        width = np.round(100.0 * links / probability.max(), 1)  # of the bar, in per cent
+        ranked = [
+            {"cluster": int(l), "probability": float(links[l]), "width": float(width[l])}
+            for l in np.argsort(-links, kind="stable")
+        ]
+        weakest = ranked[max(PARTNERS, len(ranked) - PARTNERS) :][::-1]
+        found.append({"verb": verb, "strongest": ranked[:PARTNERS], "weakest": weakest})
+    return found

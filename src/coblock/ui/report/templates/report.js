@@ -1,14 +1,14 @@
 "use strict";
-// What moves on the page. Names reach the document as text only, never as HTML.
+// Interactive parts of the report. Names are inserted as text only, never as HTML.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const STEPS = 21;
-  const MOST_MATCHES = 12;
+  const MAX_MATCHES = 12;
   const byId = (id) => document.getElementById(id);
   const { blocks, charts } = JSON.parse(byId("data").textContent);
+  const { steps } = blocks; // shades in the style sheet: classes s0, s1, ...
   const [rows, columns] = blocks.shape;
-  const sides = blocks.oneDomain ? ["object", "object"] : ["row", "column"];
-  const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+  const nouns = blocks.oneDomain ? ["object", "object"] : ["row", "column"];
+  const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
   const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 7 });
 
   const percent = (share) => {
@@ -22,23 +22,23 @@
 
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-  const element = (parent, name, text = "", style = "") => {
-    const made = document.createElement(name);
-    made.textContent = text;
-    if (style) made.className = style;
-    parent.append(made);
-    return made;
+  const addElement = (parent, name, text = "", style = "") => {
+    const added = document.createElement(name);
+    added.textContent = text;
+    if (style) added.className = style;
+    parent.append(added);
+    return added;
   };
 
-  const shape = (parent, name, attributes, text = "") => {
-    const made = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text !== "") made.textContent = text;
-    parent.append(made);
-    return made;
+  const addShape = (parent, name, attributes, text = "") => {
+    const added = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) added.setAttribute(key, value);
+    if (text !== "") added.textContent = text;
+    parent.append(added);
+    return added;
   };
 
-  // Colours: linear from 0 to the largest probability, or logarithmic between the extremes.
+  // Shades are linear from 0 to the largest probability, or logarithmic between the extremes.
 
   const largest = Math.max(...blocks.probability);
   const smallest = Math.min(...blocks.probability);
@@ -46,7 +46,7 @@
     const share = logarithmic
       ? Math.log(p / smallest) / Math.log(largest / smallest) || 0
       : p / largest;
-    return Math.round(clamp(share, 0, 1) * (STEPS - 1));
+    return Math.round(clamp(share, 0, 1) * (steps - 1));
   };
 
   // The block map
@@ -54,35 +54,35 @@
   const map = byId("map");
   const left = 74;
   const top = 24;
-  const room = Math.min(760, map.parentElement.clientWidth - left - 8);
-  const cellWidth = clamp(Math.floor(room / columns), 6, 68);
+  const available = Math.min(760, map.parentElement.clientWidth - left - 8);
+  const cellWidth = clamp(Math.floor(available / columns), 6, 68);
   const cellHeight = clamp(Math.floor(480 / rows), 5, 42);
-  const readable = cellWidth >= 25 && cellHeight >= 15;
+  const showsNumbers = cellWidth >= 25 && cellHeight >= 15;
   const cells = [];
-  const chosen = { row: 0, column: 0, frame: null };
+  const selected = { row: 0, column: 0, frame: null };
 
   const drawAxes = () => {
     const corner = { class: "size", x: left - 8, y: top / 2, "text-anchor": "end" };
-    shape(map, "text", corner, `${sides[0]}s`);
+    addShape(map, "text", corner, `${nouns[0]}s`);
     const everyRow = Math.ceil(14 / cellHeight);
     const everyColumn = Math.ceil(22 / cellWidth);
     for (let k = 0; k < rows; k += everyRow) {
       const y = top + (k + 0.5) * cellHeight;
-      shape(map, "text", { class: "axis", x: 0, y }, k);
-      const size = whole.format(blocks.sizes[0][k]);
-      shape(map, "text", { class: "size", x: left - 8, y, "text-anchor": "end" }, size);
+      addShape(map, "text", { class: "axis", x: 0, y }, k);
+      const size = tenths.format(blocks.sizes[0][k]);
+      addShape(map, "text", { class: "size", x: left - 8, y, "text-anchor": "end" }, size);
     }
     for (let l = 0; l < columns; l += everyColumn) {
       const x = left + (l + 0.5) * cellWidth;
-      shape(map, "text", { class: "axis", x, y: top / 2, "text-anchor": "middle" }, l);
+      addShape(map, "text", { class: "axis", x, y: top / 2, "text-anchor": "middle" }, l);
     }
   };
 
-  // Numbers in the cells are per cent, or per 1,000 and so on where all are small.
+  // The numbers in the cells are links per 100 cells, or per 1,000 and so on if all are small.
   let unit = 100;
   while (largest * unit < 10) unit *= 10;
 
-  const inCell = (p) => {
+  const cellText = (p) => {
     const value = unit * p;
     return value >= 9.95 ? value.toFixed(0) : value >= 0.05 ? value.toFixed(1) : "0";
   };
@@ -97,19 +97,19 @@
     blocks.probability.forEach((p, at) => {
       const x = left + (at % columns) * cellWidth;
       const y = top + Math.floor(at / columns) * cellHeight;
-      const box = shape(map, "rect", { x, y, width: cellWidth, height: cellHeight });
+      const box = addShape(map, "rect", { x, y, width: cellWidth, height: cellHeight });
       const centre = { x: x + cellWidth / 2, y: y + cellHeight / 2 };
-      cells.push([box, readable ? shape(map, "text", centre, inCell(p)) : null]);
+      cells.push([box, showsNumbers ? addShape(map, "text", centre, cellText(p)) : null]);
     });
-    const outline = { class: "chosen", width: cellWidth, height: cellHeight, rx: 2 };
-    chosen.frame = shape(map, "rect", outline);
+    const outline = { class: "selected", width: cellWidth, height: cellHeight, rx: 2 };
+    selected.frame = addShape(map, "rect", outline);
   };
 
   const colourMap = () => {
     const logarithmic = byId("logarithmic").checked;
     cells.forEach(([box, value], at) => {
       const step = shade(blocks.probability[at], logarithmic);
-      box.setAttribute("class", `${readable ? "cell" : "fine"} s${step}`);
+      box.setAttribute("class", `${showsNumbers ? "cell" : "fine"} s${step}`);
       if (value) value.setAttribute("class", `value t${step}`);
     });
     byId("legend-low").textContent = logarithmic ? percent(smallest) : "0%";
@@ -117,64 +117,64 @@
   };
 
   const drawLegend = () => {
-    for (let step = 0; step < STEPS; step += 1) {
-      const x = `${(100 * step) / STEPS}%`;
-      shape(byId("legend"), "rect", { class: `s${step}`, x, width: "5%", height: "100%" });
+    for (let step = 0; step < steps; step += 1) {
+      const x = `${(100 * step) / steps}%`;
+      addShape(byId("legend"), "rect", { class: `s${step}`, x, width: "5%", height: "100%" });
     }
   };
 
-  const cardOf = (side, cluster) => byId(`${side}-${cluster}`);
+  const cardOf = (noun, cluster) => byId(`${noun}-${cluster}`);
 
-  const membersOf = (side, cluster) => {
-    const members = cardOf(side, cluster)?.querySelector(".members");
+  const membersOf = (noun, cluster) => {
+    const members = cardOf(noun, cluster)?.querySelector(".members");
     return members ? members.textContent.trim() : "not listed here";
   };
 
-  const linkTo = (parent, side, cluster) => {
-    const text = `${side} cluster ${cluster}`;
-    const card = cardOf(side, cluster);
-    const made = element(parent, card ? "a" : "span", text);
-    if (card) made.href = `#${card.id}`;
+  const linkTo = (parent, noun, cluster) => {
+    const text = `${noun} cluster ${cluster}`;
+    const card = cardOf(noun, cluster);
+    const added = addElement(parent, card ? "a" : "span", text);
+    if (card) added.href = `#${card.id}`;
   };
 
-  const readOut = (row, column) => {
+  const showDetails = (row, column) => {
     const at = row * columns + column;
     const readout = byId("readout");
     readout.replaceChildren();
-    const which = element(readout, "p", "", "which");
-    linkTo(which, sides[0], row);
+    const which = addElement(readout, "p", "", "which");
+    linkTo(which, nouns[0], row);
     which.append(" × ");
-    linkTo(which, sides[1], column);
-    element(readout, "p", percent(blocks.probability[at]), "big");
-    const [links, seen] = [blocks.links[at], blocks.cells[at]].map((n) => whole.format(n));
-    element(readout, "p", `${links} links in ${seen} seen cells`, "quiet");
-    const list = element(readout, "dl");
+    linkTo(which, nouns[1], column);
+    addElement(readout, "p", percent(blocks.probability[at]), "big");
+    const [links, seen] = [blocks.links[at], blocks.cells[at]].map((n) => tenths.format(n));
+    addElement(readout, "p", `${links} links in ${seen} seen cells`, "quiet");
+    const list = addElement(readout, "dl");
     [row, column].forEach((cluster, d) => {
-      const size = whole.format(blocks.sizes[d][cluster]);
-      element(list, "dt", `${size} ${sides[d]}${size === "1" ? "" : "s"}`);
-      element(list, "dd", membersOf(sides[d], cluster));
+      const size = tenths.format(blocks.sizes[d][cluster]);
+      addElement(list, "dt", `${size} ${nouns[d]}${size === "1" ? "" : "s"}`);
+      addElement(list, "dd", membersOf(nouns[d], cluster));
     });
   };
 
-  const choose = (row, column) => {
-    chosen.row = clamp(row, 0, rows - 1);
-    chosen.column = clamp(column, 0, columns - 1);
-    chosen.frame.setAttribute("x", left + chosen.column * cellWidth);
-    chosen.frame.setAttribute("y", top + chosen.row * cellHeight);
-    readOut(chosen.row, chosen.column);
+  const select = (row, column) => {
+    selected.row = clamp(row, 0, rows - 1);
+    selected.column = clamp(column, 0, columns - 1);
+    selected.frame.setAttribute("x", left + selected.column * cellWidth);
+    selected.frame.setAttribute("y", top + selected.row * cellHeight);
+    showDetails(selected.row, selected.column);
   };
 
-  const pointAt = (event) => {
+  const selectAtPointer = (event) => {
     const box = map.getBoundingClientRect();
     const scale = map.viewBox.baseVal.width / box.width;
     const column = Math.floor(((event.clientX - box.left) * scale - left) / cellWidth);
     const row = Math.floor(((event.clientY - box.top) * scale - top) / cellHeight);
     if (row < 0 || row >= rows || column < 0 || column >= columns) return;
-    if (row !== chosen.row || column !== chosen.column) choose(row, column);
+    if (row !== selected.row || column !== selected.column) select(row, column);
   };
 
-  const goTo = (side, cluster) => {
-    const card = cardOf(side, cluster);
+  const focusCard = (noun, cluster) => {
+    const card = cardOf(noun, cluster);
     if (!card) return false;
     card.scrollIntoView({ block: "center" });
     card.focus({ preventScroll: true });
@@ -182,15 +182,15 @@
   };
 
   const KEYS = {
-    ArrowUp: () => choose(chosen.row - 1, chosen.column),
-    ArrowDown: () => choose(chosen.row + 1, chosen.column),
-    ArrowLeft: () => choose(chosen.row, chosen.column - 1),
-    ArrowRight: () => choose(chosen.row, chosen.column + 1),
-    Home: () => choose(chosen.row, 0),
-    End: () => choose(chosen.row, columns - 1),
-    PageUp: () => choose(0, chosen.column),
-    PageDown: () => choose(rows - 1, chosen.column),
-    Enter: () => goTo(sides[0], chosen.row),
+    ArrowUp: () => select(selected.row - 1, selected.column),
+    ArrowDown: () => select(selected.row + 1, selected.column),
+    ArrowLeft: () => select(selected.row, selected.column - 1),
+    ArrowRight: () => select(selected.row, selected.column + 1),
+    Home: () => select(selected.row, 0),
+    End: () => select(selected.row, columns - 1),
+    PageUp: () => select(0, selected.column),
+    PageDown: () => select(rows - 1, selected.column),
+    Enter: () => focusCard(nouns[0], selected.row),
   };
 
   const startMap = () => {
@@ -198,13 +198,13 @@
     drawMap();
     drawLegend();
     colourMap();
-    const what = unit === 100 ? "per cent" : `links per ${whole.format(unit)} cells`;
-    byId("unit").textContent = readable ? `Numbers are ${what}.` : "";
+    const what = unit === 100 ? "per cent" : `links per ${tenths.format(unit)} cells`;
+    byId("unit").textContent = showsNumbers ? `Numbers are ${what}.` : "";
     const strongest = blocks.probability.indexOf(largest);
-    choose(Math.floor(strongest / columns), strongest % columns);
+    select(Math.floor(strongest / columns), strongest % columns);
     byId("logarithmic").addEventListener("change", colourMap);
-    map.addEventListener("pointermove", pointAt);
-    map.addEventListener("pointerdown", pointAt);
+    map.addEventListener("pointermove", selectAtPointer);
+    map.addEventListener("pointerdown", selectAtPointer);
     map.addEventListener("keydown", (event) => {
       const act = KEYS[event.key];
       if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -219,7 +219,7 @@
     }
   };
 
-  // Tips beside the pointer
+  // Tooltips
 
   const tip = byId("tip");
   const hideTip = () => {
@@ -247,7 +247,7 @@
       const row = clusterAt(blocks.sizes[0], (event.clientY - box.top) / box.height);
       const column = clusterAt(blocks.sizes[1], (event.clientX - box.left) / box.width);
       if (row < 0 || column < 0) return hideTip();
-      const name = `${sides[0]} cluster ${row} × ${sides[1]} cluster ${column}`;
+      const name = `${nouns[0]} cluster ${row} × ${nouns[1]} cluster ${column}`;
       const shown = row < rows && column < columns;
       const p = shown ? `\n${percent(blocks.probability[row * columns + column])} linked` : "";
       return showTip(event, name + p);
@@ -296,7 +296,7 @@
     return JSON.parse(await new Response(stream).text());
   };
 
-  const listed = (domains) => {
+  const toEntries = (domains) => {
     const all = [];
     domains.forEach(({ names, counts, certainty }, d) => {
       let cluster = 0;
@@ -307,13 +307,13 @@
         while (i >= clusterEnd) clusterEnd += counts[(cluster += 1)];
         while (i >= runEnd) runEnd += certainty[(run += 1)][1];
         const key = name.toLowerCase();
-        all.push({ name, key, side: sides[d], cluster, sure: certainty[run][0] });
+        all.push({ name, key, noun: nouns[d], cluster, certainty: certainty[run][0] });
       });
     });
     return all;
   };
 
-  const find = (all, typed) => {
+  const findMatches = (all, typed) => {
     const key = typed.trim().toLowerCase();
     if (!key) return { found: [], total: 0 };
     const beginning = [];
@@ -324,7 +324,7 @@
       else if (at > 0) within.push(entry);
     }
     const found = beginning.concat(within);
-    return { found: found.slice(0, MOST_MATCHES), total: found.length };
+    return { found: found.slice(0, MAX_MATCHES), total: found.length };
   };
 
   const startSearch = () => {
@@ -336,7 +336,7 @@
     let active = 0;
 
     const load = () => {
-      names ??= unpack(byId("names").textContent).then(listed);
+      names ??= unpack(byId("names").textContent).then(toEntries);
       return names;
     };
 
@@ -346,7 +346,7 @@
       input.removeAttribute("aria-activedescendant");
     };
 
-    const mark = (next) => {
+    const highlight = (next) => {
       active = clamp(next, 0, shown.length - 1);
       shown.forEach((_, i) => list.children[i].setAttribute("aria-selected", String(i === active)));
       input.setAttribute("aria-activedescendant", `match-${active}`);
@@ -355,20 +355,20 @@
 
     const pick = (entry) => {
       answer.replaceChildren();
-      element(answer, "bdi", entry.name);
+      addElement(answer, "bdi", entry.name);
       answer.append(" is in ");
-      linkTo(answer, entry.side, entry.cluster);
-      answer.append(`, certainty ${entry.sure}%.`);
+      linkTo(answer, entry.noun, entry.cluster);
+      answer.append(`, certainty ${entry.certainty}%.`);
       close();
-      goTo(entry.side, entry.cluster);
+      focusCard(entry.noun, entry.cluster);
     };
 
-    const offer = (entry, i) => {
-      const option = element(list, "li");
+    const addOption = (entry, i) => {
+      const option = addElement(list, "li");
       option.id = `match-${i}`;
       option.setAttribute("role", "option");
-      element(option, "bdi", entry.name);
-      element(option, "span", `${entry.side} cluster ${entry.cluster}, certainty ${entry.sure}%`);
+      addElement(option, "bdi", entry.name);
+      addElement(option, "span", `${entry.noun} cluster ${entry.cluster}, certainty ${entry.certainty}%`);
       option.addEventListener("pointerdown", (event) => {
         event.preventDefault();
         pick(entry);
@@ -379,23 +379,23 @@
       const typed = input.value;
       const all = await load();
       if (typed !== input.value) return;
-      const { found, total } = find(all, typed);
+      const { found, total } = findMatches(all, typed);
       shown = found;
       list.replaceChildren();
-      found.forEach(offer);
+      found.forEach(addOption);
       if (!typed.trim()) return close();
       const rest = total - found.length;
-      if (!total) element(list, "li", "No such name among those that can be searched.", "more");
-      const more = `${whole.format(rest)} more; type on to narrow the choice.`;
-      if (rest) element(list, "li", more, "more");
+      if (!total) addElement(list, "li", "No such name in this file.", "more");
+      const more = `${tenths.format(rest)} more; keep typing to narrow the list.`;
+      if (rest) addElement(list, "li", more, "more");
       list.hidden = false;
       input.setAttribute("aria-expanded", "true");
-      if (found.length) mark(0);
+      if (found.length) highlight(0);
     };
 
     if (typeof DecompressionStream === "undefined") {
       input.disabled = true;
-      input.placeholder = "Searching needs a newer browser";
+      input.placeholder = "Search needs a newer browser";
       return;
     }
     input.addEventListener("focus", load);
@@ -404,8 +404,8 @@
     input.addEventListener("keydown", (event) => {
       if (event.key === "Escape") return close();
       if (list.hidden || !shown.length) return undefined;
-      if (event.key === "ArrowDown") mark(active + 1);
-      else if (event.key === "ArrowUp") mark(active - 1);
+      if (event.key === "ArrowDown") highlight(active + 1);
+      else if (event.key === "ArrowUp") highlight(active - 1);
       else if (event.key === "Enter") pick(shown[active]);
       else return undefined;
       return event.preventDefault();

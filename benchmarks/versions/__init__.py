@@ -1,0 +1,1 @@
+"""Compare two checkouts of coblock on one machine; see benchmarks/restructuring.py."""

@@ -1,0 +1,298 @@
+"""Execution of sweeps and moves: the protocol of engines, and the one that uses threads.
+
+An engine runs what a phase asks for, over all objects of a relation. :class:`LocalEngine` runs it
+on threads of this process, :class:`coblock.distributed.DaskEngine` on workers of a cluster. Both
+give the same bits for the same schedule.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coblock.inference.schedule import Schedule, parts
+from coblock.inference.settings import SEARCH
+from coblock.inference.start import NormalisedLinks, Products
+from coblock.kernels import Floats, Indices, cvb0
+from coblock.kernels.gibbs import label_batch, label_sequence
+from coblock.kernels.memberships import hard_labels
+from coblock.kernels.score import score_tables
+from coblock.kernels.split import best_split, member_profiles
+from coblock.model.partition import Partition
+from coblock.model.state import SoftState
+
+STRETCHES = 8  # rows and columns alternate so often in a sequential sweep
+NO_NUMBERS = np.empty(0)
+NO_TABLE = np.empty((0, 0))
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Split: TypeAlias = tuple[float, NDArray[np.int8]]  # gain, and the side of each member
+
+
+class SoftSweep(NamedTuple):
+    """Totals of one sweep over soft memberships."""
+
+    leave_one_out: float
+    entropy: float
+    change: float  # mean |change| of the memberships per object, the larger of the domains
+
+
+class Engine(Protocol):
+    """Runs sweeps and moves over all objects of a relation."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Which objects are updated together."""
+
+    def sweep_labels(
+        self,
+        partition: Partition,
+        uniform: Floats | None = None,
+        *,
+        limits: tuple[int, ...] | None = None,
+        open_clusters: bool = False,
+        probability: list[Floats] | None = None,
+        coarse: bool = False,
+    ) -> float:
+        """Give every object a new label and update the counts.
+
+        Parameters
+        ----------
+        partition : Partition
+            Changed in place. Clusters keep their numbers, empty ones included.
+        uniform : ndarray, optional
+            Random numbers that draw the labels, one for each object of all domains. None takes
+            the most probable label.
+        limits : tuple of int, optional
+            Largest number of clusters of each domain.
+        open_clusters : bool
+            Whether objects may open clusters; only a sequential sweep does so.
+        probability : list of ndarray, optional
+            The probabilities of the labels are added to these tables, one for each domain.
+        coarse : bool
+            Whether fewer, larger batches are good enough.
+
+        Returns
+        -------
+        float
+            The sum of the log normalisers.
+        """
+
+    def sweep_memberships(self, state: SoftState, step: float = 1.0) -> SoftSweep:
+        """Update all memberships by CVB0; they move the fraction ``step`` of the way."""
+
+    def conditional_memberships(self, partition: Partition) -> list[Floats]:
+        """Return p(z_i | all other labels) of every object, by domain; no label changes."""
+
+    def propose_splits(self, partition: Partition, d: int, rng: np.random.Generator) -> list[Split]:
+        """Return the best split found of every cluster of domain ``d``."""
+
+    def normalised_links(self, relation: Any) -> Products:
+        """Return the links divided by the root of their degrees, for the spectral start."""
+
+    def map(self, function: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+        """Return the results for all items, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """Runs sweeps and moves in this process, on threads where it is given some."""
+
+    schedule: Schedule = field(default_factory=Schedule)
+    threads: Executor | None = None
+
+    def map(self, function: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+        """Return the results for all items, in their order."""
+        items = list(items)
+        if self.threads is None or len(items) == 1:
+            return [function(item) for item in items]
+        return list(self.threads.map(function, items))
+
+    def normalised_links(self, relation: Any) -> Products:
+        """Return the normalised links of a relation in memory."""
+        return NormalisedLinks.from_relation(relation)
+
+    def sweep_labels(
+        self,
+        partition: Partition,
+        uniform: Floats | None = None,
+        *,
+        limits: tuple[int, ...] | None = None,
+        open_clusters: bool = False,
+        probability: list[Floats] | None = None,
+        coarse: bool = False,
+    ) -> float:
+        """Give every object a new label; see :class:`Engine`."""
+        sizes, total = partition.relation.sizes, 0.0
+        numbers = [NO_NUMBERS] * 2 if uniform is None else np.split(uniform, [sizes[0]])
+        tables = [NO_TABLE] * 2 if probability is None else probability
+        if self.schedule.is_sequential(sizes):
+            return _sweep_sequence(partition, numbers, limits, open_clusters, tables)
+        schedule = self.schedule.coarser(sizes, SEARCH.sample_batches) if coarse else self.schedule
+        for d, objects in schedule.batches(sizes):
+            fresh, log_normaliser = self._label(partition, d, objects, numbers[d], tables[d])
+            partition.relabel(d, objects, fresh)
+            total += float(log_normaliser.sum())
+        return total
+
+    def _label(
+        self, partition: Partition, d: int, objects: Indices, uniform: Floats, probability: Floats
+    ) -> tuple[Indices, Floats]:
+        """Return new labels of objects of one domain, and their log normalisers."""
+        domain, other = partition.domain(d), partition.domain(-1 - d)
+        tables = score_tables(domain, partition.tables(d), other.m)
+        fresh, log_normaliser = np.empty(objects.size, dtype=np.int32), np.empty(objects.size)
+        numbers = uniform[objects] if uniform.size else uniform
+        rows = slice(objects[0], objects[-1] + 1)
+
+        def label(part: slice) -> None:
+            sums = probability[rows][part] if probability.size else probability
+            out = (fresh[part], log_normaliser[part], sums)
+            label_batch(domain, other, tables, objects[part], numbers[part], *out)
+
+        self.map(label, parts(objects.size))
+        return fresh, log_normaliser
+
+    def sweep_memberships(self, state: SoftState, step: float = 1.0) -> SoftSweep:
+        """Update all memberships by CVB0; see :class:`Engine`."""
+        sizes = state.relation.sizes
+        if self.schedule.is_sequential(sizes):
+            old = [q.copy() for q in state.q]
+            totals = cvb0.sweep(state.domain(0), state.domain(-1), state.tables())
+            state.recount()
+            return SoftSweep(*totals, largest_change(old, state.q))
+        leave_one_out, entropy, moved = 0.0, 0.0, [0.0] * len(sizes)
+        for d, objects in self.schedule.batches(sizes):
+            results, fresh = self._update(state, d, objects, step)
+            leave_one_out += sum(float(part.log_normaliser.sum()) for part in results)
+            entropy += sum(float(part.entropy.sum()) for part in results)
+            moved[d] += float(np.abs(fresh - state.q[d][objects]).sum())
+            apply_batch(state, d, objects, fresh, results)
+        change = max(total / size for total, size in zip(moved, sizes, strict=True))
+        return SoftSweep(leave_one_out, entropy, change)
+
+    def _update(
+        self, state: SoftState, d: int, objects: Indices, step: float
+    ) -> tuple[list[cvb0.BatchResult], Floats]:
+        """Return the results by part, and the new memberships, of objects of one domain."""
+        domain, other = state.domain(d), state.domain(-1 - d)
+        tables = score_tables(domain, state.tables(d), other.m)
+        fresh = np.empty((objects.size, domain.m.size))
+        some_unseen = domain.incidence[0].unseen.size > 0
+
+        def update(part: slice) -> cvb0.BatchResult:
+            result = empty_batch_result(fresh[part], other.m.size, some_unseen)
+            cvb0.update_batch(domain, other, tables, objects[part], step, result)
+            return result
+
+        return self.map(update, parts(objects.size)), fresh
+
+    def conditional_memberships(self, partition: Partition) -> list[Floats]:
+        """Return p(z_i | all other labels) of every object; see :class:`Engine`."""
+        found = []
+        for d, size in enumerate(partition.relation.sizes):
+            q, objects = np.zeros((size, partition.m[d].size)), np.arange(size, dtype=np.int32)
+            self._label(partition, d, objects, NO_NUMBERS, q)
+            found.append(q)
+        return found
+
+    def propose_splits(self, partition: Partition, d: int, rng: np.random.Generator) -> list[Split]:
+        """Return the best split found of every cluster; see :class:`Engine`."""
+        label, sizes = partition.labels[d], partition.m[d].astype(int)
+        members = np.split(np.argsort(label, kind="stable").astype(np.int32), np.cumsum(sizes)[:-1])
+        seeds = [draw_seeds(size, rng) for size in sizes]
+        domain, prior = partition.domain(d), shared_prior(partition)
+        label_other, clusters = partition.labels[-1 - d], partition.m[-1 - d].size
+        new_cluster = float(np.log(partition.hyper.alpha[d]))
+
+        def split(k: int) -> Split:
+            if sizes[k] < 2:
+                return -np.inf, np.zeros(sizes[k], np.int8)
+            profiles = member_profiles(domain, members[k], label_other, clusters)
+            cells = cells_of_member(partition, d, k)
+            gain, side = best_split(profiles, cells, prior, seeds[k], SEARCH.split_passes)
+            return gain + new_cluster, side
+
+        return self.map(split, range(sizes.size))
+
+
+def _sweep_sequence(
+    partition: Partition,
+    uniform: list[Floats],
+    limits: tuple[int, ...] | None,
+    open_clusters: bool,
+    probability: list[Floats],
+) -> float:
+    """Give objects new labels one after another; rows and columns alternate in stretches."""
+    sizes, total = partition.relation.sizes, 0.0
+    stretches = np.linspace([0] * len(sizes), sizes, STRETCHES + 1).astype(int)
+    for start, stop in pairwise(stretches):
+        for d in range(len(sizes)):
+            at, limit = start[d], None if limits is None else limits[d]
+            while at < stop[d]:
+                growing = open_clusters and partition.make_room(d, limit, SEARCH.room)
+                views = (partition.domain(d), partition.domain(-1 - d), partition.tables(d))
+                at, part = label_sequence(*views, at, stop[d], uniform[d], growing, probability[d])
+                partition.recount()
+                total += part
+    return total
+
+
+def empty_batch_result(fresh: Floats, clusters_other: int, unseen: bool) -> cvb0.BatchResult:
+    """Return a result to be filled for a part of a batch; ``fresh`` gets its memberships."""
+    size, K = fresh.shape
+    cells = np.zeros((K, clusters_other))
+    hidden = np.zeros(cells.shape if unseen else (0, 0))
+    return cvb0.BatchResult(np.empty(size), np.empty(size), fresh, np.zeros(K), cells, hidden)
+
+
+def apply_batch(
+    state: SoftState,
+    d: int,
+    objects: Indices,
+    fresh: Floats,
+    results: Iterable[cvb0.BatchResult],
+) -> None:
+    """Give objects of one domain new memberships and add the changes, part after part."""
+    state.q[d][objects] = fresh
+    state.hard[d][objects] = hard_labels(fresh)
+    if state.relation.repeated:  # a batch changes both ends of its cells
+        state.recount()
+        return
+    deltas = zip(*((part.m, part.links, part.unseen) for part in results), strict=True)
+    m, links, unseen = (np.sum(delta, axis=0) for delta in deltas)
+    state.blocks.apply_delta(d, m, links, unseen)
+
+
+def shared_prior(partition: Partition) -> tuple[float, float]:
+    """Return a and b of a partition."""
+    a, b = partition.hyper.prior
+    return a.item(), b.item()
+
+
+def draw_seeds(members: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the pairs of members around which a cluster is split; none for a single member."""
+    if members < 2:
+        return np.empty((0, 2), dtype=np.int64)
+    first, second = rng.integers([members, members - 1], size=(SEARCH.split_seeds, 2)).T
+    return np.stack((first, second + (second >= first)), axis=1)
+
+
+def cells_of_member(partition: Partition, d: int, k: int) -> Floats:
+    """Return the cells of each block that a member of cluster ``k`` has, unseen ones included."""
+    cells = partition.m[-1 - d].copy()
+    if partition.relation.repeated:
+        cells[k] -= 1.0  # an object is not its own neighbour
+    places = 2 if partition.relation.repeated and not partition.relation.symmetric else 1
+    return np.tile(cells, places)
+
+
+def largest_change(old: list[Floats], new: list[Floats]) -> float:
+    """Return the mean |change| of memberships per object, the largest of the domains (MODEL 9)."""
+    pairs = zip(old, new, strict=True)
+    return max(float(np.abs(after - before).sum()) / len(after) for before, after in pairs)
