@@ -60,11 +60,11 @@ def cluster():
     "check",
     [
         contract.test_attributes_have_their_shapes_and_types,
-        contract.test_labels_and_memberships_belong_together,
+        contract.test_labels_are_the_most_probable_clusters,
         contract.test_blocks_are_the_counts_of_the_memberships,
         contract.test_log_evidence_is_above_the_joint_at_any_hyperparameters,
-        contract.test_the_trace_tells_of_every_sweep,
-        contract.test_the_same_seed_gives_the_same_bits,
+        contract.test_trace_has_a_record_of_every_sweep,
+        contract.test_same_seed_gives_same_bits,
         contract.test_new_rows_get_the_update_with_all_counts_fixed,
         contract.test_link_probabilities_equal_the_definition,
     ],
@@ -76,12 +76,12 @@ def test_attributes_of_every_fit(check, inference):
 @pytest.mark.parametrize(
     "check",
     [
-        contract.test_another_seed_gives_another_course,
-        contract.test_without_a_warm_start_nothing_is_remembered,
-        contract.test_the_callback_is_called_once_for_each_sweep,
-        contract.test_the_callback_can_stop_the_fit,
-        contract.test_tolerance_zero_runs_all_sweeps_without_a_warning,
-        contract.test_a_fit_cut_short_warns_with_advice,
+        contract.test_another_seed_gives_another_trace,
+        contract.test_fit_without_warm_start_ignores_the_last_fit,
+        contract.test_callback_is_called_once_for_each_sweep,
+        contract.test_callback_can_stop_the_fit,
+        contract.test_tolerance_zero_ends_with_the_posterior_average,
+        contract.test_fit_that_ends_at_max_iter_warns_with_advice,
         contract.test_score_is_the_mean_log_probability,
     ],
 )
@@ -89,12 +89,17 @@ def test_course_and_end_of_a_fit(check):
     check("acvb0")
 
 
+def test_tolerance_zero_runs_all_sweeps_of_a_plain_method():
+    check = contract.test_tolerance_zero_runs_all_sweeps_without_a_warning
+    check("acvb0", contract.PLAIN)
+
+
 @pytest.mark.parametrize(
     "check",
     [
         contract.test_biclusters_are_the_blocks,
         contract.test_planted_blocks_are_found,
-        contract.test_a_row_of_which_nothing_is_seen_gets_the_prior,
+        contract.test_new_row_without_observed_cells_gets_the_prior,
         contract.test_new_rows_do_not_depend_on_each_other_or_change_the_model,
     ],
 )
@@ -107,15 +112,15 @@ def test_results_of_a_good_fit(check):
     [
         contract.test_counting_unseen_cells_as_zeros_gives_other_blocks,
         contract.test_parameters_are_kept_as_given,
-        contract.test_making_a_model_does_no_work,
-        contract.test_a_list_of_two_numbers_of_clusters_is_a_pair,
-        contract.test_a_warm_start_goes_on,
-        contract.test_training_rows_fall_into_their_own_clusters,
-        contract.test_unseen_cells_of_new_rows_say_nothing,
-        contract.test_a_relation_of_new_rows_must_have_the_fitted_columns,
+        contract.test_constructor_does_not_validate_or_fit,
+        contract.test_list_of_two_numbers_of_clusters_is_a_pair,
+        contract.test_warm_start_continues_from_the_last_fit,
+        contract.test_training_rows_are_predicted_to_be_in_their_clusters,
+        contract.test_unseen_cells_of_new_rows_are_left_out,
+        contract.test_relation_of_new_rows_must_have_the_fitted_columns,
         contract.test_positions_are_broadcast,
-        contract.test_no_positions_have_no_probabilities,
-        contract.test_a_score_of_no_cells_is_refused,
+        contract.test_empty_positions_give_empty_probabilities,
+        contract.test_score_without_cells_is_refused,
     ],
 )
 def test_parts_without_parameters(check):
@@ -124,7 +129,7 @@ def test_parts_without_parameters(check):
 
 @pytest.mark.parametrize("method", ["predict", "predict_membership", "summary"])
 def test_methods_need_a_fitted_model(method):
-    contract.test_nothing_is_told_before_the_fit(method)
+    contract.test_methods_need_a_fit(method)
 
 
 def test_verbose_writes_a_line_for_each_sweep_to_standard_error(capsys):

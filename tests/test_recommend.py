@@ -12,8 +12,10 @@ from scipy import sparse
 
 from coblock import IRM, Relation
 from coblock.analysis import prediction
-from coblock.model.hyperparameters import Priors
-from coblock.model.result import Result, Sample, conclude
+from coblock.kernels.memberships import hard_labels
+from coblock.model.blocks import Blocks
+from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.result import Result, Sample, make_result
 from strategies import cases
 
 
@@ -21,10 +23,10 @@ def hard(relation: Relation, labels, probability) -> Result:
     """Return a result with given labels and block probabilities."""
     q = [np.eye(np.max(label) + 1)[label] for label in labels]
     n = np.asarray(probability, dtype=float)
-    priors = Priors([1.0] * len(q), np.full(n.shape, 1e-12), np.full(n.shape, 1e-12))
-    return Result(
-        relation, q, [np.asarray(x) for x in labels], priors, n, 1.0 - n, 0.0, [], True, []
-    )
+    hyper = Hyperparameters([1.0] * len(q), np.full((2, 1, 1), 1e-12))
+    blocks = Blocks.from_memberships(relation, q, [hard_labels(each) for each in q])
+    blocks.n, blocks.N = n, 1.0 - n
+    return Result(relation, q, [np.asarray(x) for x in labels], hyper, blocks, 0.0, [], True)
 
 
 def as_model(result: Result) -> IRM:
@@ -36,8 +38,8 @@ def as_model(result: Result) -> IRM:
 @st.composite
 def results(draw) -> Result:
     case = draw(cases(most_objects=8))
-    priors = Priors(list(case.alpha), case.a, case.b, shared=False)
-    result = conclude(case.relation, case.q, priors, [], converged=True)
+    hyper = Hyperparameters(list(case.alpha), np.array([case.a, case.b]), per_block=True)
+    result = make_result(case.relation, case.q, hyper, [], converged=True)
     rng, samples = np.random.default_rng(draw(st.integers(0, 99))), []
     for K in draw(st.lists(st.integers(1, 3), max_size=2)):
         labels = [rng.integers(K, size=size, dtype=np.int32) for size in case.relation.sizes]
