@@ -85,7 +85,7 @@ def page(found: dict[str, list[float]], seeds: int) -> str:
         "",
         "Written by `benchmarks/search_settings.py`. Each constant of",
         "`coblock.inference.settings.SearchSettings` is changed alone. The table shows the change",
-        f"of the mean log evidence of default fits over {seeds} seeds, in nats, and the ratio of",
+        f"of the mean log evidence of default fits (seeds: {seeds}), in nats, and the ratio of",
         "their CPU time to that of the defaults.",
         "",
         "| constant | default | value | " + " | ".join(RELATIONS) + " |",
