@@ -17,7 +17,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(KERNELS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # one pip at a time in the environment
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz lint format docs bench profile paper clean
+.PHONY: help demo test fuzz boundscheck nojit lint format docs dist audit bench profile paper clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1  \t/p' Makefile
@@ -28,9 +28,28 @@ demo: $(VENV)/core.stamp  ## find the blocks in the votes of a US Senate
 test: lint  ## lint, then run every test
 	$(RUN) -m pytest -n 2 --dist loadfile
 
+# Forged files have digests that fit. atheris has no wheels for some systems.
 INPUTS := 100000
-fuzz: $(VENV)/dev.stamp  ## read damaged files: 100,000 of them, or INPUTS=n
+KILLS := 20
+PAIRS := 10
+GUIDED := 60
+fuzz: $(VENV)/dev.stamp  ## hostile tests: damaged and forged files, kills, pairs; INPUTS=n KILLS=n PAIRS=n
 	$(RUN) fuzz/run.py --inputs $(INPUTS)
+	$(RUN) fuzz/processes.py --kills $(KILLS) --pairs $(PAIRS)
+	$(RUN) fuzz/cluster.py
+	@$(PIP) atheris || echo "atheris does not install here."
+	for target in readers models checkpoints; do \
+	    $(RUN) fuzz/guided.py --target $$target -max_total_time=$(GUIDED) || exit 1; \
+	done
+
+KERNEL_TESTS := $(addprefix tests/test_,kernels.py moves.py score.py special.py state.py engine.py degrees.py)
+boundscheck: $(VENV)/dev.stamp  ## tests of the kernels with every index checked
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-boundscheck \
+	    $(RUN) -m pytest -n 2 --dist loadfile $(KERNEL_TESTS)
+
+NOJIT_TESTS := $(addprefix tests/test_,kernels.py score.py special.py hyperparameters.py)
+nojit: $(VENV)/dev.stamp  ## tests of the kernels without compilation, with their coverage
+	NUMBA_DISABLE_JIT=1 $(RUN) -m pytest -m "not slow" --cov=coblock.kernels $(NOJIT_TESTS)
 
 lint: $(VENV)/dev.stamp  ## style, types and layers
 	$(RUN) -m ruff check .
@@ -45,6 +64,19 @@ format: $(VENV)/dev.stamp  ## put the code in shape
 docs: $(VENV)/dev.stamp  ## the documentation as web pages, in docs/_build/html
 	@$(RUN) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "Documentation: $(CURDIR)/docs/_build/html/index.html"
+
+INSTALLED := .cache/installed
+dist: $(VENV)/release.stamp  ## build wheel and sdist, check them, and run the installed wheel
+	rm -rf dist $(INSTALLED)
+	$(RUN) -m build --no-isolation
+	$(RUN) -m twine check --strict dist/*
+	$(RUN) -m venv $(INSTALLED)
+	$(INSTALLED)/bin/python -m pip install -q -c constraints.txt dist/*.whl
+	$(INSTALLED)/bin/coblock demo --out $(INSTALLED)/demo
+
+audit: $(VENV)/made.stamp  ## known vulnerabilities of the pinned packages; needs a network
+	@$(PIP) pip-audit
+	$(VENV)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 # Finished measurements are not repeated; BENCH="--only 'fit ml1m'" chooses, BENCH=--help says more.
 # graph-tool comes from Debian's package python3-graph-tool.
@@ -88,6 +120,11 @@ $(VENV)/made.stamp:
 $(VENV)/core.stamp: $(VENV)/made.stamp pyproject.toml constraints.txt
 	@echo "Installing coblock."
 	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/release.stamp: $(VENV)/made.stamp pyproject.toml constraints.txt
+	@echo "Installing the tools that build packages."
+	@$(PIP) -e ".[release]"
 	@touch $@
 
 # The page of make bench says which program is missing.

@@ -1,7 +1,8 @@
 """Measure the quality of the blocks of the default `IRM()` and write docs/quality.md.
 
     python benchmarks/quality.py [--runs 5] [--draws 20] [--data synth1 ...]
-                                 [--parts planted evidence known order heldout folds]
+                                 [--parts planted noise weak pairs chains cells evidence known
+                                          order heldout folds]
 
 Parts that are not measured stay on the page unchanged. Held-out scores are means over seeds; a
 tenth of all cells is unseen in training. The evidence is that of MODEL 10 with the best
@@ -18,8 +19,10 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from calibration import CELLS, cells, chains, pairs
 from data import FOLDER, SYNTHETIC, Trial, load, whole_relation
 from log_evidence import log_evidence
+from regimes import noise, weak
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
@@ -211,6 +214,11 @@ class Part:
 
 PARTS = {
     "planted": Part("How often the planted numbers of clusters are found", planted),
+    "noise": Part("How often noise is one block", noise),
+    "weak": Part("Weak structure: evidence of fits and of the truth", weak),
+    "pairs": Part("Calibration of pairs: are these two together?", pairs),
+    "chains": Part("Held-out log likelihood of default fits and of long Gibbs chains", chains),
+    "cells": Part("Calibration of predicted cells", cells),
     "evidence": Part("Log evidence with nothing held out", evidence),
     "known": Part("Agreement with classes that are known", known),
     "order": Part("Held-out log likelihood per cell by what follows the search", order, True),
@@ -233,7 +241,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
-    parser.add_argument("--data", nargs="+", default=[*HELD_OUT, *KNOWN])
+    parser.add_argument("--data", nargs="+", default=[*HELD_OUT, *CELLS, *KNOWN])
     parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -241,8 +249,9 @@ def main() -> None:
     source = source_version()  # of the imported code: files may change while this runs
     more = " and ".join(f"{times} times as many for {name}" for name, times in MORE_SEEDS.items())
     for name in options.parts:
-        part, count = PARTS[name], options.draws if name == "planted" else options.runs
-        seeds = f"{'draws' if name == 'planted' else 'seeds'} 0 to {count - 1}"
+        drawn = name in {"planted", "pairs"}
+        part, count = PARTS[name], options.draws if drawn else options.runs
+        seeds = f"{'draws' if drawn else 'seeds'} 0 to {count - 1}"
         seeds += f", {more}" if part.more_seeds else ""
         table = "\n".join(part.measure(count, options.data))
         sections[part.heading] = f"Source {source}, {seeds}.\n\n{table}"

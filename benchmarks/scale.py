@@ -33,7 +33,7 @@ from scipy.optimize import nnls
 from coblock import IRM, __version__
 from coblock.distributed import DaskEngine, release
 from coblock.distributed.loader import BATCHES
-from coblock.inference.schedule import PARTS
+from coblock.inference.engine import PARTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 BLOCKS = (20, 15)

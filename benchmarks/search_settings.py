@@ -33,7 +33,8 @@ VALUES: dict[str, tuple[float, float]] = {
     "split_passes": (3, 20),
     "label_gain": (1e-7, 1e-4),
     "most_samples": (8, 64),
-    "sample_batches": (2, 16),
+    "label_batches": (2, 16),
+    "merge_neighbours": (4, 16),
 }
 PAGE = Path(__file__).parent.parent / "docs" / "search.md"
 RUNS = Path(__file__).parent / "search_runs.jsonl"

@@ -16,6 +16,8 @@ SWEEPS = 2  # for which an accepted checkpoint continues
 FITS = (  # sweep at which it is stopped, parameters: every phase that a file can contain
     (1, {}),
     (5, {}),
+    (170, {}),  # chains
+    (70, {"batch_size": 3, "relation": "directed"}),  # averages in batches
     (2, {"refine": False, "inference": "acvb", "relation": "directed"}),
     (3, {"refine": False, "init": "random", "n_init": 2, "tol": 0.0, "max_iter": 2}),
     (2, {"inference": "gibbs", "relation": "undirected", "max_iter": 6}),
@@ -49,12 +51,12 @@ def read(path: Path, random_numbers: random.Random) -> None:
     resign(path, random_numbers)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        unfinished = Unfinished.read(path)
-        unfinished.model.set_params(callback=_stop(SWEEPS), verbose=0)
-        try:
-            unfinished.fit()
-        except StopError:
-            return
+        with Unfinished.open(path) as unfinished:
+            unfinished.model.set_params(callback=_stop(SWEEPS), verbose=0)
+            try:
+                unfinished.fit(keep=True)
+            except StopError:
+                return
 
 
 def _stop(number: int) -> Callable[[object], None]:

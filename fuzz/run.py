@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutation import Mutator
 from targets import TARGETS, Target
 
-SECONDS = 20  # time limit of one input, long enough for slow machines
+SECONDS = 90  # time limit of one input; a kernel may be compiled for it on a slow machine
 MOST_FINDINGS = 20
 
 
@@ -69,7 +70,7 @@ def run(target: Target, inputs: int, seed: int, keep: Path) -> list[str]:
             counts[outcome.split(":")[0]] += 1
             if outcome not in {"read", "refused"}:
                 findings.append(f"input {number} ({sample.name}): {outcome}")
-                (keep / f"{number}-{sample.name}").write_bytes(content)
+                (keep / f"{number}-{sample.name}").write_bytes(path.read_bytes())  # as it was read
                 if len(findings) >= MOST_FINDINGS:
                     break
     print(f"{target.name}: {sum(counts.values()):,} inputs, {dict(counts)}")
@@ -83,8 +84,9 @@ def read_input(target: Target, path: Path, random_numbers: random.Random) -> str
         target.read(path, random_numbers)
     except target.errors as error:
         return "refused" if str(error).strip() else f"silent: {type(error).__name__}"
-    except TooSlowError:
-        return f"hangs: no result in {SECONDS} s"
+    except TooSlowError as error:
+        last = traceback.extract_tb(error.__traceback__)[-2]  # before the handler of the signal
+        return f"hangs: no result in {SECONDS} s, {last.filename}, line {last.lineno}"
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise

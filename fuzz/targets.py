@@ -3,9 +3,11 @@
 import gzip
 import io
 import random
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import checkpoint_file
 import model_file
@@ -15,6 +17,9 @@ from scipy.io import mmwrite
 from coblock.io.checkpoint import CheckpointError
 from coblock.io.model_file import ModelFileError
 from coblock.io.readers import ReadError, read
+
+if TYPE_CHECKING:
+    import polars as pl
 
 KINDS = ("bipartite", "directed", "undirected")
 
@@ -75,6 +80,8 @@ def _read_relation(path: Path, random_numbers: random.Random) -> object:
         "header": (True, False),
         "encoding": ("latin-1", "utf-16", "nothing"),
         "binarize": (None, 1.5),
+        "layout": ("edges", "wide", "baskets", "adjacency"),
+        "absent": ("zero", "unseen"),
     }.items():
         if random_numbers.random() < 0.08:
             choices[name] = random_numbers.choice(options)
@@ -121,7 +128,24 @@ def _relations() -> list[Sample]:
         Sample("a.npz", npz.getvalue()),
         Sample("a.graphml", graphml.getvalue()),
         Sample("a.gml", "\n".join(networkx.generate_gml(graph)).encode()),
+        Sample("w.csv", b",a,b,c\nann,1,0,1\nbob,0,1,\ncyd,yes,no,0\n"),
+        Sample("i.csv", b",day,who,what\n0,2024-01-05,ann,tea\n1,2024-01-06,bob,tea\n"),
+        Sample("a.basket", b"milk,tea\nbeer\ntea,beer,crisps\n"),
+        Sample("a.adjlist", b"# a graph\na b c\nb c\nc\n"),
+        Sample(
+            "a.jsonl", b'{"who": "ann", "items": ["tea", "milk"]}\n{"who": "bob", "items": []}\n'
+        ),
+        Sample("a.json", b'{"incidences": [{"edge": "e", "node": 1}, {"edge": "f", "node": 2}]}'),
+        Sample("a.db", _database(table)),
     ]
+
+
+def _database(table: "pl.DataFrame") -> bytes:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE edges (a, b, value)")
+    connection.executemany("INSERT INTO edges VALUES (?, ?, ?)", table.rows())
+    connection.commit()
+    return connection.serialize()
 
 
 def _written(write: Callable[..., object], **options: object) -> bytes:

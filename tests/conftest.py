@@ -8,6 +8,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
+POSIX_ONLY = [
+    "test_cli.py",
+    "test_commands.py",
+    "test_distributed.py",
+]  # terminals, limits, signals
+collect_ignore = POSIX_ONLY if os.name != "posix" else []
 
 
 def _kernel_version() -> str:

@@ -75,6 +75,14 @@ def one_domain_result(kind: str, names=None, **options) -> Result:
     return result_of(relation, labels, **options)
 
 
+def with_a_cluster_without_members(kind: str = "bipartite") -> Result:
+    """Return a result in which one cluster of each domain is no object's most probable one."""
+    made = small_result() if kind == "bipartite" else one_domain_result(kind)
+    more = [np.column_stack((np.full(len(q), 0.1), 0.9 * q)) for q in made.memberships]
+    hyper, trace = made.hyper, trace_of(12)
+    return make_result(made.relation, more, hyper, trace, converged=True, sticks=True)
+
+
 def large_result(links_per_row: int, shape: tuple[int, int], clusters: tuple[int, int]) -> Result:
     """Return a result of a sparse relation with the same number of links in every row.
 

@@ -664,6 +664,20 @@ def block_fixed_point(n: Array, N: Array, a: float, b: float) -> tuple[float, fl
     return float(a_new), float(b_new)
 
 
+def vb_block_fixed_point(n: Array, N: Array, a: float, b: float) -> tuple[float, float]:
+    """One simultaneous step of VB's shared update of ``a`` and ``b``, block after block.
+
+    eq:IRM_2dom_VB_posterior_lowerbound_a_kl_update and _b_kl_update summed over blocks.
+    """
+    above, below = np.zeros(2), np.zeros(2)
+    for links, nonlinks in zip(n, N, strict=True):
+        a_hat, b_hat = a + links, b + nonlinks
+        above += digamma(a + b) - digamma([a, b])
+        below += digamma(a_hat + b_hat) - digamma([a_hat, b_hat])
+    a_new, b_new = np.array([a, b]) * above / below
+    return float(a_new), float(b_new)
+
+
 def concentration_objective(m: Array, alpha: float) -> float:
     """What ``concentration_fixed_point`` climbs: log p(Z) of the K - 1 random sticks."""
     return stick_log_probability(m, alpha)

@@ -18,8 +18,7 @@ import coblock
 import coblock.datasets
 from coblock.datasets import load_senate
 from coblock.ui.cli import COMMANDS, app
-from coblock.ui.cli.interruption import checkpoint_of, folder_of
-from coblock.ui.cli.results import FILES
+from coblock.ui.cli.results import FILES, checkpoint_of, folder_of
 from coblock.ui.terminal import senate_page
 
 HEAVY = ("sklearn", "numba", "scipy", "numpy", "polars", "matplotlib", "narwhals")
@@ -80,6 +79,11 @@ def test_blocks_that_do_not_fit_on_a_narrow_screen_are_noted(columns):
         converged_=True,
         n_iter_=12,
         log_evidence_=-1234.5,
+    )
+    model.result_ = SimpleNamespace(
+        n_clusters=(2, columns),
+        labels=[model.row_labels_, model.column_labels_],
+        block_probability=model.block_probability_,
     )
     page, votes = io.StringIO(), load_senate()
     console = Console(file=page, width=80)

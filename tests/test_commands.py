@@ -27,8 +27,7 @@ from coblock import load
 from coblock.analysis.evaluation import Evaluation, Scores
 from coblock.estimator import IRM
 from coblock.ui.cli import app
-from coblock.ui.cli.errors import with_options
-from coblock.ui.cli.options import FitOptions, ReadOptions, expand_option_groups
+from coblock.ui.cli.options import FitOptions, ReadOptions, expand_option_groups, with_options
 from coblock.ui.cli.results import FILES
 from coblock.ui.terminal import evaluation_page
 from fabricated import NASTY
@@ -106,9 +105,19 @@ def test_fit_gives_the_result_of_the_library(place, edges, model):
 
 
 def test_options_reach_the_estimator():
-    options = FitOptions(max_clusters="3,4", batch_size="7", jobs=2, seed=5, refine=False, tol=0.1)
+    options = FitOptions(
+        max_clusters="3,4",
+        batch_size="7",
+        jobs=2,
+        seed=5,
+        refine=False,
+        tol=0.1,
+        block_prior="0.5,2",
+        concentration="3",
+    )
     parameters = options.estimator().get_params()
     expected = {"max_clusters": (3, 4), "batch_size": 7, "n_jobs": 2, "random_state": 5}
+    expected |= {"block_prior": (0.5, 2.0), "concentration": 3.0, "hyperprior": None}
     assert parameters.items() >= (expected | {"refine": False, "tol": 0.1}).items()
     defaults = FitOptions().estimator().get_params()
     assert defaults == IRM(random_state=0, n_jobs=1).get_params()
@@ -120,9 +129,11 @@ def test_option_groups_become_options():
 
     run = expand_option_groups(command)
     given = {"row": "r", "column": None, "value": None, "binarize": 0.0, "unseen": None}
-    run(**given, delimiter=None, header=None, encoding="utf-8", name="y")
+    given |= {"delimiter": None, "header": None, "encoding": "utf-8", "max_columns": 9}
+    given |= {"wide": False, "layout": None, "absent": None, "query": None}
+    run(**given, max_unpacked=9, name="y")
     with pytest.raises(AssertionError):
-        run(**given | {"row": "s"}, delimiter=None, header=None, encoding="utf-8", name="y")
+        run(**given | {"row": "s"}, max_unpacked=9, name="y")
 
 
 def test_fit_prints_its_result(place, edges, tmp_path):
@@ -199,6 +210,42 @@ def test_report_rewrites_the_page(place, model, tmp_path):
     assert (place / "result" / "report.html").read_bytes() != before  # it has the default title now
 
 
+def test_names_labels_and_level_change_what_is_said(place, edges, tmp_path):
+    names, labels = tmp_path / "names.csv", tmp_path / "labels.csv"
+    names.write_text("side,cluster,name\nrow,0,First group\n", encoding="utf-8")
+    users = list(dict.fromkeys(user for user, _ in blocks()))
+    lines = [f"{user},{'even' if int(user[1:]) % 2 == 0 else 'odd'}" for user in users]
+    labels.write_text("\n".join(["who,class", *lines]), encoding="utf-8")
+    out = tmp_path / "o"
+    ran = coblock_("fit", edges, "--out", out, "--names", names, "--labels", labels)
+    assert ran.exit_code == 0, ran.output
+    assert "r0  First group" in ran.stdout
+    assert f"Known classes of {ROWS} rows: purity 1.00, adjusted Rand index 1.00." in ran.stdout
+    assert "x average" in ran.stdout
+    clusters = pl.read_csv(out / "clusters.csv")
+    assert clusters.columns == [
+        *("side", "cluster", "name", "size", "certainty", "features"),
+        *("nearest", "similarity", "classes"),
+    ]
+    assert clusters["name"][0] == "First group"
+    assert clusters["size"].sum() == ROWS + COLUMNS
+    features = pl.read_csv(out / "features.csv")
+    assert (features["lift"] > 1.0).all()
+    tree = pl.read_csv(out / "tree.csv")
+    assert tree["log_evidence"].null_count() == 0  # few cuts: all are valued
+    assert (tree["row_clusters"][-1], tree["column_clusters"][-1]) == (1, 1)
+    assert "First group" in (out / "report.md").read_text(encoding="utf-8")
+    level = coblock_("fit", edges, "--out", tmp_path / "l", "--level", "1,2", "--json")
+    found = json.loads(level.stdout)
+    assert (found["row_clusters"], found["column_clusters"]) == (1, 2)
+    assert pl.read_csv(tmp_path / "l" / "rows.csv")["cluster"].unique().to_list() == [0]
+    edited = coblock_("report", out, "--names", out / "clusters.csv", "--out", tmp_path / "r.md")
+    assert edited.exit_code == 0, edited.output
+    assert "First group" in (tmp_path / "r.md").read_text(encoding="utf-8")
+    refused(coblock_("report", out, "--level", "0"), "of at least 1")
+    refused(coblock_("report", out, "--labels", tmp_path / "none.csv"), "There is no file")
+
+
 def test_predict_matches_columns_by_name(model, tmp_path):
     pairs = [("old", f"v{j}") for j in range(16, -1, -2)] + [("new, 1", f"v{j}") for j in (3, 1)]
     new = write_edges(tmp_path / "new.csv", [*pairs, ("old", "unknown")])
@@ -244,15 +291,18 @@ def test_evaluate(edges):
     assert len(found["runs"]) == 2
     assert found["held_out"] == round(0.1 * ROWS * COLUMNS)
     assert found["mean"]["auc"] > 0.9
+    assert found["baselines"]["density"]["auc"] == 0.5
+    assert found["baselines"]["degrees"]["auc"] < found["mean"]["auc"]
     page = coblock_("evaluate", edges, "--runs", 1).stdout
-    assert re.search(r"log likelihood per cell +-0\.\d{4}", page)
+    assert re.search(r"log likelihood per cell( +-\d\.\d{4,}){3}", page)
+    assert re.search(r"mean +deviation +density +degrees", page)
     assert json.loads(coblock_("evaluate", edges, "--runs", 1, "--json").stdout)["deviation"] == {
         "log_likelihood": None, "auc": None, "average_precision": None,
     }  # fmt: skip
 
 
 def test_evaluate_prints_the_current_fit_and_small_scores(edges, monkeypatch):
-    monkeypatch.setattr("coblock.ui.cli.progress.LOG_INTERVAL", 0.0)
+    monkeypatch.setattr("coblock.ui.cli.console.LOG_INTERVAL", 0.0)
     ran = coblock_("evaluate", edges, "--runs", "2")
     assert re.search(r"^fit 2 of 2, sweep 1: ", ran.stderr, re.MULTILINE)
     assert "10% held out in each of 2 runs: " in ran.stdout
@@ -369,6 +419,7 @@ def test_a_sampler_does_not_have_to_converge(edges, tmp_path):
     [
         (["--inference", "magic"], ["inference", "'magic'"]),
         (["--max-clusters", "few"], ["--max-clusters", "'few'"]),
+        (["--block-prior", "1;2"], ["--block-prior", "'1;2'"]),
         (["--batch-size", "x"], ["--batch-size"]),
         (["--row", "unknown"], ["'unknown'", "'user'"]),
         (["--value", "rating"], ["'rating'"]),
@@ -387,7 +438,8 @@ def test_bad_options_are_refused_with_a_sentence(edges, tmp_path, arguments, wor
     [
         ("empty.csv", b"", ["0 bytes"]),
         ("latin.csv", "user,item\nJosé,thé\nAna,café\n".encode("latin-1"), ["UTF-8", "--encoding"]),
-        ("table.xlsx", b"PK", [".csv", ".parquet"]),
+        ("table.docx", b"PK", [".csv", ".parquet"]),
+        ("table.xlsx", b"PK", ["is not a workbook"]),
         ("broken.parquet", b"PAR1 no", ["broken.parquet"]),
         ("one.csv", b"a\nb\nc\n", ["one.csv"]),
     ],
@@ -459,6 +511,29 @@ def test_a_file_in_place_of_the_folder_is_refused(edges, tmp_path):
     assert (tmp_path / "o").read_text() == "mine"
 
 
+def test_an_incomplete_folder_is_refused_with_advice(edges, tmp_path):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "rows.csv").write_text("half")
+    ran = coblock_("fit", edges, "--out", tmp_path / "o")
+    refused(ran, f"has 1 of the {len(FILES)} files of a result", "pass --force")
+    (tmp_path / "p" / ".coblock-files-1.tmp").mkdir(parents=True)  # a killed process left it
+    assert coblock_("fit", edges, "--out", tmp_path / "p", "--tol", 0.01).exit_code == 0
+    assert {path.name for path in (tmp_path / "p").iterdir()} == set(FILES)
+
+
+def test_parents_of_the_output_are_made(edges, model, tmp_path):
+    below = tmp_path / "new" / "deep"
+    assert coblock_("fit", edges, "--out", below / "o", "--tol", 0.01).exit_code == 0
+    assert {path.name for path in below.iterdir()} == {"o"}
+    for number, command in enumerate(
+        (["predict", model, edges], ["recommend", model], ["report", model],
+         ["export", model, "--to", "json"])
+    ):  # fmt: skip
+        out = tmp_path / str(number) / "deep" / "out"
+        assert coblock_(*command, "--out", out).exit_code == 0
+        assert out.is_file()
+
+
 def limited(arguments: list[str], size: int) -> subprocess.CompletedProcess[str]:
     """Run coblock with a limit on the size of files."""
 
@@ -499,7 +574,7 @@ def test_a_failing_disk_leaves_no_file(edges, model, tmp_path, monkeypatch, code
     def fail(path: Path) -> None:
         raise OSError(code, os.strerror(code), str(path))
 
-    monkeypatch.setattr(coblock.io.atomic, "_sync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     out = str(tmp_path / "o")
     for command in (
         ["fit", edges, "--out", out],
@@ -548,12 +623,12 @@ def test_an_interrupted_fit_leaves_no_file(edges, tmp_path, monkeypatch):
 def test_an_interrupted_fit_on_a_cluster_says_how_to_continue(
     edges, tmp_path, monkeypatch, kept, message
 ):
-    def interrupt(*_: object, checkpoint: Path, **__: object) -> None:
+    def interrupt(self: IRM, *_: object, **__: object) -> None:
         if kept:
-            checkpoint.touch()
+            self.checkpoint.touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coblock.distributed.fit_on_cluster", interrupt)
+    monkeypatch.setattr(IRM, "_fit", interrupt)
     ran = coblock_("fit", edges, "--out", tmp_path / "o", "--scheduler", "tcp://nowhere:8786")
     assert ran.exit_code == 130
     assert message in ran.stderr
@@ -583,9 +658,34 @@ def test_malicious_names_are_kept(nasty):
     assert list(kept) == names.to_list()
     with (nasty / "o" / "rows.csv").open(encoding="utf-8", newline="") as file:
         written = [line["name"] for line in csv.DictReader(file)]
-    safe = ["'" + name if name[0] in "=+-@\t\r\n" else name for name in names]
+    safe = ["'" + name if name[0] in "\x00=+-@\t\r\n" else name for name in names]
     assert written == safe
     assert "'=1+1" in written
+
+
+@pytest.mark.parametrize("charset", ["ascii", "cp1252", "cp932"])
+def test_names_outside_of_the_encoding_of_the_output(edges, tmp_path, charset):
+    pairs = [(f"ж{row}", f"名{column}é") for row, column in blocks()]
+    file = write_edges(tmp_path / "edges.csv", pairs)
+    arguments = ["fit", str(file), "--out", str(tmp_path / "o"), "--tol", "0.01"]
+    ran = CliRunner(charset=charset).invoke(app, arguments)
+    assert ran.exit_code == 0, ran.output
+    assert "Report: " in ran.stdout
+    assert {path.name for path in (tmp_path / "o").iterdir()} == set(FILES)
+
+
+def test_names_cannot_control_the_terminal_through_tables(tmp_path):
+    pairs = [(f"u{i}\x1b[31m", f"v{j}\x07") for i in range(6) for j in range(6) if i % 2 == j % 2]
+    table = pl.DataFrame(pairs, schema=["user", "item"], orient="row")
+    table.write_parquet(tmp_path / "edges.parquet")
+    assert coblock_("fit", tmp_path / "edges.parquet", "--out", tmp_path / "o").exit_code == 0
+    for command in (["recommend", "o", "-n", "1"], ["predict", "o", "edges.parquet"]):
+        arguments = [str(tmp_path / a) if (tmp_path / a).exists() else a for a in command]
+        code, seen = in_a_terminal(arguments)
+        assert code == 0, seen
+        assert "u0\\x1b[31m" in seen
+        assert not re.search("[\x07\x1b]", seen)
+        assert "u0\x1b[31m" in coblock_(*arguments).stdout, "pipes get unchanged names"
 
 
 def test_formulas_are_escaped_by_default(nasty, tmp_path):
@@ -610,9 +710,9 @@ def test_malicious_names_are_kept_in_a_graph(nasty, tmp_path):
 def test_warnings_are_printed_as_notes(edges, tmp_path, monkeypatch):
     fit = IRM._fit
 
-    def warn(self, relation):
+    def warn(self, relation, **options):
         warnings.warn("look out", UserWarning, stacklevel=1)
-        return fit(self, relation)
+        return fit(self, relation, **options)
 
     monkeypatch.setattr(IRM, "_fit", warn)
     assert "Note: look out\n" in coblock_("fit", edges, "--out", tmp_path / "o").stderr

@@ -15,11 +15,12 @@ from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
 from coblock import IRM, Relation
 from coblock.analysis.evaluation import (
-    MAX_HELD_OUT,
+    MAX_HELD,
     evaluate,
     hold_out,
     sample_held_out,
     score,
+    score_baselines,
     without_cells,
 )
 from coblock.generate import planted
@@ -177,7 +178,7 @@ def test_four_billion_cells_are_sampled_in_seconds():
     left = without_cells(relation, held)
     assert process_time() - began < 20.0
     assert held.sampled
-    assert held.rows.size == left.n_unseen == MAX_HELD_OUT
+    assert held.rows.size == left.n_unseen == MAX_HELD
     assert held.values.sum() == relation.n_links // 10
     assert left.n_links == relation.n_links - relation.n_links // 10
     assert_allclose(held.weights.sum(), 0.1 * rows * columns)
@@ -324,3 +325,37 @@ def test_undefined_scores_are_nan():
 def test_invalid_protocols_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         evaluate(np.eye(6), quick(), **wrong)
+
+
+# Baselines
+
+
+def test_baselines_are_those_of_the_definition():
+    relation = Relation.build(planted((30, 20), (3, 2), 0).X)
+    held = sample_held_out(relation, 0.2, np.random.default_rng(0))
+    left = without_cells(relation, held)
+    found = score_baselines(left, held)
+    X, seen = np.zeros((30, 20)), np.ones((30, 20))
+    X[held.X.nonzero()] = 1.0
+    seen[held.unseen.nonzero()] = 0.0
+    density = (X.sum() + 0.5) / (seen.sum() + 1.0)
+    rows = (X.sum(axis=1) + density) / (seen.sum(axis=1) + 1.0)
+    columns = (X.sum(axis=0) + density) / (seen.sum(axis=0) + 1.0)
+    p = np.minimum(np.outer(rows, columns) / density, 1.0 - 0.5 / (seen.sum() + 1.0))
+    own = p[held.rows, held.columns]
+    expected = np.where(held.values, np.log(own), np.log1p(-own)).mean()
+    assert_allclose(found["degrees"].log_likelihood, expected)
+    share = held.values.mean()
+    expected = share * np.log(density) + (1.0 - share) * np.log1p(-density)
+    assert_allclose(found["density"].log_likelihood, expected)
+    assert found["density"].auc == 0.5
+
+
+@pytest.mark.parametrize("kind", ["directed", "undirected"])
+def test_baselines_of_networks(kind):
+    X = np.kron(np.eye(3), np.ones((8, 8)))
+    relation = Relation.build(X - np.eye(24), kind=kind)
+    found = evaluate(relation, IRM(kind, inference="cvb0"), runs=1)
+    assert set(found.baselines) == {"density", "degrees"}
+    assert found.mean.log_likelihood > found.baselines["density"].log_likelihood
+    assert found.mean.auc > found.baselines["degrees"].auc

@@ -5,20 +5,22 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.special import softmax
 from scipy.stats import chi2
 
 import reference
-from coblock.inference.engine import LocalEngine
+from coblock.analysis.prediction import fold_in
+from coblock.inference.engine import LocalEngine, Schedule
 from coblock.inference.gibbs import GibbsSampler
-from coblock.inference.schedule import Schedule
 from coblock.inference.variational import Variational
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
 from coblock.model.relation import Relation
-from coblock.model.state import SoftState
+from coblock.model.result import make_result
+from coblock.model.state import SoftState, by_size
 from coblock.model.trace import SweepRecord
 from strategies import cases
 
@@ -184,6 +186,48 @@ def test_vb_bound_never_falls_while_hyperparameters_are_learnt(rule, shared, cas
     for record in first_sweeps(run, 20):
         assert record.bound >= last - 1e-8 * max(abs(last), 1.0)
         last = record.bound
+
+
+@pytest.mark.parametrize("sticks", [False, True])
+@given(case=cases(kinds=("bipartite",), most_objects=4), reverse=st.booleans())
+def test_new_row_is_folded_in_with_the_prior_of_the_fit(sticks, case, reverse):
+    """The last row is new: its memberships follow from the joint with each of its labels."""
+    labels = [np.unique(q.argmax(axis=1), return_inverse=True)[1].astype(np.int32) for q in case.q]
+    labels[0] = np.unique(labels[0][:-1], return_inverse=True)[1].astype(np.int32)
+    assume(labels[0].size > 0)
+    labels = [label.max() - label if reverse else label for label in labels]
+    K = [int(label.max()) + 1 for label in labels]
+    X = np.where(case.observed, case.X, np.nan)
+    rows = Relation.build(X[:-1])
+    q = [np.eye(size)[label] for size, label in zip(K, labels, strict=True)]
+    hyper = shared_prior(case.alpha, A, B)
+    result = make_result(rows, q, hyper, [], converged=True, sticks=sticks)
+    found = fold_in(result, Relation.build(X[-1:]))[0]
+    log_joint = []
+    for k in range(K[0]):
+        several = (case.X, case.observed, [[*labels[0], k], labels[1]], "bipartite", A, B)
+        if sticks:
+            log_joint.append(reference.truncated_log_joint(*several, case.alpha, K))
+        else:
+            log_joint.append(reference.log_joint(*several, case.alpha))
+    in_order = found[by_size(np.bincount(labels[0])).argsort()]
+    assert_allclose(in_order, softmax(log_joint), rtol=1e-8, atol=1e-12)
+
+
+def test_the_other_prior_gives_new_rows_other_memberships():
+    """Negative control for the test above."""
+    X, labels = np.eye(4), [np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])]
+    hyper, relation = shared_prior([1.0, 1.0], A, B), Relation.build(X)
+    found = [
+        fold_in(
+            make_result(
+                relation, [np.eye(2)[z] for z in labels], hyper, [], converged=True, sticks=sticks
+            ),
+            Relation.build(X[:1]),
+        )
+        for sticks in (False, True)
+    ]
+    assert np.abs(found[0] - found[1]).max() > 0.01
 
 
 @given(cases(most_objects=5))

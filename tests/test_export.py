@@ -122,9 +122,10 @@ def test_objects_without_names_have_positions(tmp_path):
     assert read(write_tables(SMALL.result_, tmp_path)[0])[1]["name"] == "1"
 
 
-def test_rows_and_columns_of_one_domain_are_the_same_table(graph_model, tmp_path):
-    rows, columns, *_ = write_tables(graph_model.result_, tmp_path)
-    assert rows.read_bytes() == columns.read_bytes()
+def test_one_domain_has_one_table_of_objects(graph_model, tmp_path):
+    paths = write_tables(graph_model.result_, tmp_path)
+    assert [path.name for path in paths] == ["rows.csv", "blocks.csv", "trace.csv"]
+    assert graph_model.to_frame("rows").equals(graph_model.to_frame("columns"))
 
 
 def test_names_of_columns_are_used_for_one_domain():

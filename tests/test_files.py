@@ -29,8 +29,8 @@ from coblock import IRM, Relation
 from coblock.generate import planted
 from coblock.io import container, model_file
 from coblock.io.atomic import WriteError, write_atomic
-from coblock.io.codec import DTYPES, result_to_tensors
-from coblock.io.model_file import ModelFileError
+from coblock.io.model_file import DTYPES, ModelFileError, result_to_tensors
+from coblock.loading import PARAMETERS
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.result import Result, Sample, make_result
 from coblock.model.trace import SweepRecord
@@ -246,21 +246,23 @@ def results(draw) -> Result:
     hyper = Hyperparameters(list(case.alpha), np.array([case.a, case.b]), per_block=True)
     number = st.floats(allow_nan=True)
     count = st.integers(0, 9)
-    sweep = st.builds(SweepRecord, count, number, number, number, count, count, number)
+    moved = st.none() | st.floats(0.0, 1.0)
+    sweep = st.builds(SweepRecord, count, number, number, number, count, count, number, moved)
     trace = draw(st.lists(sweep, max_size=3))
-    result = make_result(case.relation, case.q, hyper, trace, converged=draw(st.booleans()))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    samples = []
+    for K in draw(st.lists(st.integers(1, 3), max_size=2)):
+        labels = [rng.integers(K, size=size, dtype=np.int32) for size in case.relation.sizes]
+        samples.append(Sample(labels, rng.random((K, K)), int(rng.integers(3))))
+    converged = draw(st.booleans())
+    result = make_result(case.relation, case.q, hyper, trace, converged=converged, samples=samples)
     rows, columns = case.relation.shape
     if draw(st.booleans()):
         row_names = tuple(draw(st.lists(names_of, min_size=rows, max_size=rows)))
         column_names = tuple(draw(st.lists(names_of, min_size=columns, max_size=columns)))
         relation = replace(case.relation, row_names=row_names, column_names=column_names)
         result = replace(result, relation=relation, stability=0.5)
-    rng = np.random.default_rng(draw(st.integers(0, 99)))
-    samples = []
-    for K in draw(st.lists(st.integers(1, 3), max_size=2)):
-        labels = [rng.integers(K, size=size, dtype=np.int32) for size in case.relation.sizes]
-        samples.append(Sample(labels, rng.random((K, K))))
-    return replace(result, samples=samples)
+    return result
 
 
 @settings(max_examples=60)
@@ -285,7 +287,8 @@ def fitted(kind="bipartite", X=None, **settings_) -> IRM:
 @pytest.mark.parametrize("inference", ["acvb0", "gibbs"])
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
 def test_a_fitted_model_comes_back_with_everything(tmp_path, kind, inference):
-    model = fitted(kind, inference=inference, max_clusters=(6, 6), n_init=2)
+    given = {"block_prior": (0.5, 1.5), "concentration": 2.0, "hyperprior": (1, 0.5)}
+    model = fitted(kind, inference=inference, max_clusters=(6, 6), n_init=2, **given)
     model.save(tmp_path / "m")
     again = coblock.load(tmp_path / "m")
     assert again.get_params() == model.get_params()
@@ -301,6 +304,23 @@ def test_a_fitted_model_comes_back_with_everything(tmp_path, kind, inference):
     assert_array_equal(again.predict_membership(new), model.predict_membership(new))
     again.save(tmp_path / "n")
     assert (tmp_path / "n").read_bytes() == (tmp_path / "m").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed"])
+def test_labels_that_are_not_the_most_probable_ones_come_back(kind, tmp_path):
+    result = fitted(kind, max_clusters=(3, 3)).result_
+    labels = [label.copy() for label in result.labels]
+    K = result.memberships[0].shape[1]
+    labels[0][np.flatnonzero(labels[0] == K - 1)[0]] = 0  # clusters stay in the order of sizes
+    other = replace(result, labels=labels)
+    assert K > 1
+    assert np.bincount(labels[0], minlength=K).min() > 0
+    model_file.save(other, tmp_path / "m", {})
+    same_bits(other, model_file.load(tmp_path / "m").result)
+    labels[0][0] = K
+    model_file.save(other, tmp_path / "n", {})
+    with pytest.raises(ModelFileError, match="labels of clusters that do not exist"):
+        model_file.load(tmp_path / "n")
 
 
 def test_names_of_a_frame_come_back(tmp_path):
@@ -325,6 +345,10 @@ def test_parameters_that_json_cannot_express(tmp_path):
     assert (again.tol, again.max_iter, again.max_clusters) == (0.25, 7, (5, 6))
     with pytest.raises(ValueError, match="init must be one of"):  # not another start without notice
         again.fit(np.eye(4))
+
+
+def test_every_parameter_has_a_type_in_files():
+    assert set(PARAMETERS) == set(IRM().get_params())
 
 
 def test_an_unfitted_model_is_not_saved(tmp_path):
@@ -365,7 +389,8 @@ def test_the_first_format_is_read():
     assert model.concentration_ == (1.5, 0.5)
     assert model.block_prior_ == (0.25, 0.75)
     assert (model.log_evidence_, model.converged_, model.stability_) == (-9.5, True, 0.875)
-    assert list(model.trace_[0].values()) == [1, 0.5, -8.25, -9.5, 3, 2, 0.125]
+    assert list(model.trace_[0].values())[:-1] == [1, 0.5, -8.25, -9.5, 3, 2, 0.125]
+    assert model.trace_[0]["moved"] is None  # which the first version did not record
     assert np.isnan(model.trace_[1]["bound"])
     first, second = model.result_.samples
     assert first.probability.tolist() == [[0.75, 0.25], [0.25, 0.75]]
@@ -537,6 +562,11 @@ def test_headers_that_are_not_json_objects(target, text):
         ({"more": 1}, "entries too many"),
         ({"parameters": {"tol": {"a": 1}}}, "tol"),
         ({"parameters": {"colour": 1}}, "Update coblock"),
+        ({"parameters": {"checkpoint": "/any/path"}}, "its parameter checkpoint is of the wrong"),
+        ({"parameters": {"engine": "tcp://host:8786"}}, "its parameter engine is of the wrong"),
+        ({"parameters": {"callback": "print"}}, "its parameter callback is of the wrong type"),
+        ({"parameters": {"max_iter": "many"}}, "its parameter max_iter is of the wrong type"),
+        ({"parameters": {"batch_size": [1, 2, 3]}}, "its parameter batch_size is of the wrong"),
     ],
 )
 def test_headers_that_do_not_fit(target, header, words):
@@ -579,14 +609,17 @@ BAD_TENSORS = [
     ("row_membership", floats([1, 0], [2, -1], [0, 1]), "add up to 1"),
     ("row_membership", floats([1, 0], [np.nan, 1], [0, 1]), "add up to 1"),
     ("row_membership", floats([0, 1], [0, 1], [1, 0]), "order of their sizes"),
-    ("row_membership", floats([1, 0], [1, 0], [1, 0]), "one is empty"),
+    ("row_sticks", np.array([0, 1], dtype=np.int32), "do not fit together"),
+    ("row_labels", np.array([0, 0, 2], dtype=np.int32), "clusters that do not exist"),
+    ("row_labels", np.array([0, 0], dtype=np.int32), "clusters that do not exist"),
+    ("row_labels", floats(0, 0, 1), "wrong type"),
     ("row_membership", floats([1], [1], [1]), "block_links has shape"),
     ("row_membership", np.zeros((3, 0)), "memberships of shape"),
     ("column_membership", None, "missing or foreign"),
     ("block_links", floats([1.75, 0], [0.25, -1]), "block_links"),
     ("block_links", floats([np.inf, 0], [0.25, 1]), "block_links"),
-    ("block_links", floats([9, 0], [0.25, 1]), "links that their memberships give"),
-    ("block_links", floats([0, 1], [1, 0]), "links that their memberships give"),
+    ("block_links", floats([9, 0], [0.25, 1]), "links that their labels or memberships give"),
+    ("block_links", floats([0, 1], [1, 0]), "links that their labels or memberships give"),
     ("block_links", np.zeros((2, 2), dtype=np.float32), "wrong type"),
     ("link", np.array([0, 0, 2], dtype=np.int32), "outside"),
     ("link", np.array([0, 0, -1], dtype=np.int32), "outside"),
@@ -675,7 +708,7 @@ def test_nothing_in_a_file_is_run():
 
 def test_every_tensor_of_the_format_is_in_a_fixture():
     found = set(load_tensors(FIXTURE.read_bytes())) | set(load_tensors(DIRECTED.read_bytes()))
-    assert found == set(DTYPES)
+    assert found | model_file.OPTIONAL == set(DTYPES)  # these have tests of their own
 
 
 def test_the_fuzz_target_lets_only_refusals_pass(monkeypatch):

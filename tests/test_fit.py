@@ -14,11 +14,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from coblock.datasets import load_senate
 from coblock.generate import planted, synth1
-from coblock.inference.engine import LocalEngine
+from coblock.inference.engine import LocalEngine, Schedule
 from coblock.inference.fit import Fit, Start, last_change
 from coblock.inference.phase import Outcome
 from coblock.inference.posterior import PosteriorAverage
-from coblock.inference.schedule import Schedule
 from coblock.inference.settings import METHODS, SEARCH, Settings
 from coblock.inference.start import random_memberships, soft_labels
 from coblock.inference.variational import Variational
@@ -30,11 +29,12 @@ from coblock.model.state import SoftState
 from coblock.model.trace import SweepRecord
 
 ENGINE = LocalEngine()
-CLASSES = {
-    "search": "Search",
-    "posterior": "PosteriorAverage",
-    "variational": "Variational",
-    "gibbs": "GibbsSampler",
+NAMES = {
+    "Search": "search",
+    "PosteriorAverage": "posterior",  # in batches
+    "PosteriorChains": "posterior",  # sequential
+    "Variational": "variational",
+    "GibbsSampler": "gibbs",
 }
 every_method = pytest.mark.parametrize("inference", METHODS)
 
@@ -119,11 +119,11 @@ def test_phases_depend_on_method_prior_and_refinement_alone(inference):
 
 
 def phases_run(relation: Relation, settings: Settings) -> list[str]:
-    """Return the classes of the phases of a fit that made sweeps, in their order."""
+    """Return the names of the phases of a fit that made sweeps, in their order."""
     start, names = new_start(relation, settings), []
 
     def note_phase(_record: SweepRecord) -> None:
-        name = type(start.phase).__name__
+        name = NAMES[type(start.phase).__name__]
         if names[-1:] != [name]:
             names.append(name)
 
@@ -138,8 +138,7 @@ def test_batch_size_does_not_change_the_phases(inference, refine, small):
         settings = Settings(
             inference=inference, refine=refine, batch_size=batch_size, max_clusters=8, max_iter=80
         )
-        expected = [CLASSES[name] for name in settings.phases]
-        assert phases_run(small, settings) == expected, batch_size
+        assert phases_run(small, settings) == list(settings.phases), batch_size
 
 
 @pytest.mark.parametrize("inference", ["acvb0", "cvb0", "vb"])
@@ -149,7 +148,7 @@ def test_number_of_objects_does_not_change_the_phases(inference, rows):
     relation = Relation.build(planted((rows, 500), (3, 3), 0).X)
     assert Schedule().is_sequential(relation.sizes) is (rows == 500)
     settings = Settings(inference=inference)
-    assert phases_run(relation, settings) == [CLASSES[name] for name in settings.phases]
+    assert phases_run(relation, settings) == list(settings.phases)
 
 
 @every_method
@@ -247,7 +246,8 @@ def test_clusters_shrink_and_stay_in_descending_order(senate):
 
 def posterior_of(relation: Relation, labels: list[np.ndarray], *, averages: bool = True):
     partition = Partition.from_labels(relation, labels)
-    return PosteriorAverage(partition, np.random.default_rng(0), ENGINE, averages)
+    engine = LocalEngine(Schedule(64))
+    return PosteriorAverage(partition, np.random.default_rng(0), engine, averages)
 
 
 def noisy_labels(drawn, share: float) -> list[np.ndarray]:
@@ -339,6 +339,7 @@ class ScriptedPhase:
     relation: Relation
     may_stop: bool = True
     finished: bool = False
+    converged: bool = False
     number: int = 0
 
     def sweeps(self, _clock) -> Iterator[SweepRecord]:
@@ -391,7 +392,7 @@ def test_stop_rule_applies_to_the_last_phase_only():
 @pytest.mark.parametrize("tol", [0.0, 1e-5])
 def test_finished_last_phase_is_converged_for_every_tolerance(tol):
     settings = Settings(tol=tol, max_iter=6)
-    result = scripted(settings, [1.0], position=1, may_stop=False, finished=True).run()
+    result = scripted(settings, [1.0], position=1, may_stop=False, converged=True).run()
     assert result.converged
     assert len(result.trace) == 1
 
@@ -399,7 +400,7 @@ def test_finished_last_phase_is_converged_for_every_tolerance(tol):
 @every_method
 @pytest.mark.parametrize("refine", [True, False])
 def test_search_burn_in_and_gibbs_chain_do_not_end_a_fit(inference, refine, small):
-    settings = Settings(inference=inference, refine=refine, max_clusters=6, max_iter=200)
+    settings = Settings(inference=inference, refine=refine, max_clusters=6, max_iter=900)
     start, can_end = new_start(small, settings), []
 
     def note_end(_record: SweepRecord) -> None:
@@ -415,11 +416,23 @@ def test_search_burn_in_and_gibbs_chain_do_not_end_a_fit(inference, refine, smal
 
 def test_vb_stops_on_its_bound():
     settings = Settings(inference="vb", tol=1e-5)
-    same = [record_of(1, 1.0), record_of(2, 1.0, -100.0001)]
+    same = [record_of(1, 1.0), record_of(2, 1e-3, -100.0001)]
     other = [record_of(1, 0.0), record_of(2, 0.0, -101.0)]
+    moving = [record_of(1, 1.0), record_of(2, 0.1, -100.0001)]
     assert last_change(same, settings) < settings.tol
     assert last_change(other, settings) > settings.tol
+    assert last_change(moving, settings) > settings.tol
     assert last_change(other, replace(settings, inference="cvb")) == 0.0
+
+
+def test_vb_learns_the_prior_by_its_own_fixed_point(small):
+    for method, rule in (("vb", "vb-fixed-point"), ("cvb0", "fixed-point")):
+        run = variational(small, 3, method, rule="fixed-point", hyper_delay=1)
+        before = run.state.hyper.prior.copy()
+        next(first_sweeps(run, 1))
+        statistics = run.state.blocks.statistics()
+        expected = small.likelihood.learn_prior(statistics, before, rule)
+        assert_array_equal(run.state.hyper.prior, expected)
 
 
 def test_tolerance_zero_runs_a_plain_method_to_max_iter_without_a_warning(small):
@@ -512,9 +525,12 @@ def test_traces_are_complete_and_finite(inference):
     settings = Settings(inference=inference, max_iter=12, tol=0.0, max_clusters=6)
     result = run_fit(relation, settings)
     assert [record.sweep for record in result.trace] == list(range(1, 13))
-    table = np.array([list(record.as_dict().values()) for record in result.trace])
+    *_, seconds, moved = zip(*(record.as_dict().values() for record in result.trace), strict=True)
+    table = np.array([list(record.as_dict().values())[:-1] for record in result.trace])
     assert np.isfinite(table).all()
-    assert (np.diff(table[:, -1]) >= 0).all()  # seconds
+    assert (np.diff(seconds) >= 0).all()
+    assert all(0.0 <= share <= 1.0 for share in moved if share is not None)
+    assert moved[0] is not None  # labels of a search or a chain
 
 
 def test_start_from_given_memberships_does_not_change_them(small):

@@ -8,11 +8,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import approx_fprime
 
 import reference
-from coblock.inference.gibbs import RATE, SHAPE, sample_concentration, slice_sample
+from coblock.inference.gibbs import sample_concentration, slice_sample
 from coblock.kernels.bernoulli import LARGEST, SMALLEST, block_derivatives, block_log_likelihood
-from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.likelihoods.bernoulli import LEAST_MEAN, Bernoulli
-from coblock.model.priors import (
+from coblock.model.hyperparameters import (
+    Hyperparameters,
     crp_concentration,
     crp_log_probability,
     expected_log_sticks,
@@ -20,8 +19,9 @@ from coblock.model.priors import (
     stick_concentration,
     stick_log_marginal,
 )
+from coblock.model.likelihoods.bernoulli import LEAST_MEAN, Bernoulli
 
-LEARNING_RULES = ("newton", "fixed-point")
+LEARNING_RULES = ("newton", "fixed-point", "vb-fixed-point")
 counts = st.lists(st.floats(0, 1e4), min_size=1, max_size=8)
 
 
@@ -83,18 +83,33 @@ def test_fixed_point_equals_definition():
     assert_allclose(stick_concentration(m, 0.8, "fixed-point"), expected)
 
 
-def test_newton_ends_at_the_limit_of_the_fixed_point():
+def test_fixed_point_of_vb_equals_definition():
+    rng = np.random.default_rng(0)
+    n, N = rng.gamma(1.0, 10.0, 12), rng.gamma(1.0, 50.0, 12)
+    found = learn_shared(n, N, 0.7, 1.9, "vb-fixed-point")
+    assert_allclose(found, reference.vb_block_fixed_point(n, N, 0.7, 1.9))
+    collapsed = reference.block_fixed_point(n, N, 0.7, 1.9)
+    assert abs(found[0] / collapsed[0] - 1.0) > 0.01  # negative control
+    prior = np.array([np.full(12, 0.7), np.full(12, 1.9)])
+    each = Bernoulli().learn_prior((n, N), prior, "vb-fixed-point")
+    for t in range(12):
+        one = reference.vb_block_fixed_point(n[t : t + 1], N[t : t + 1], 0.7, 1.9)
+        assert_allclose(each[:, t], one)
+
+
+@pytest.mark.parametrize("rule", ["fixed-point", "vb-fixed-point"])
+def test_newton_ends_at_the_limit_of_the_fixed_point(rule):
     rng = np.random.default_rng(1)
     theta = rng.beta(0.5, 2.0, 40)
     n = rng.binomial(200, theta).astype(float)
     a, b = 1.0, 1.0
     for _ in range(20_000):
-        a, b = learn_shared(n, 200.0 - n, a, b, "fixed-point")
+        a, b = learn_shared(n, 200.0 - n, a, b, rule)
     assert_allclose(learn_shared(n, 200.0 - n, 1.0, 1.0, "newton"), (a, b), rtol=1e-4)
     m = np.array([50.0, 20.0, 5.0, 1.0])
     alpha = 1.0
     for _ in range(2000):
-        alpha = stick_concentration(m, alpha, "fixed-point")
+        alpha = stick_concentration(m, alpha, rule)
     assert stick_concentration(m, 1.0, "newton") == pytest.approx(alpha, rel=1e-6)
     assert stick_concentration(m, 100.0, "newton") == pytest.approx(alpha, rel=1e-6)
 
@@ -210,27 +225,33 @@ def test_crp_concentration_reproduces_the_expected_number_of_clusters():
     assert expected == pytest.approx(7.0, rel=1e-6)
 
 
-def test_sampled_concentrations_have_the_posterior_mean(seed):
+@pytest.mark.parametrize("hyperprior", [(1.0, 1.0), (3.0, 0.5)])
+def test_sampled_concentrations_have_the_posterior_mean(hyperprior, seed):
     rng, alpha, draws = np.random.default_rng(seed), 1.0, []
+    shape, rate = hyperprior
     for _ in range(20_000):
-        alpha = sample_concentration(alpha, 5, 50, rng)
+        alpha = sample_concentration(alpha, 5, 50, rng, hyperprior)
         draws.append(alpha)
     grid = np.linspace(1e-3, 30, 30_000)
-    log_density = 5 * np.log(grid) - (1 - SHAPE) * np.log(grid) - RATE * grid
+    log_density = (5 + shape - 1) * np.log(grid) - rate * grid
     log_density += reference.gammaln(grid) - reference.gammaln(grid + 50)
     density = np.exp(log_density - log_density.max())
     expected = (grid * density).sum() / density.sum()
     assert np.mean(draws) == pytest.approx(expected, rel=0.05)
+    found = crp_concentration(5, 50, hyperprior=hyperprior)
+    assert found == pytest.approx(grid[log_density.argmax()], abs=2e-3)
 
 
-def test_slice_samples_have_the_posterior_mean(seed):
+@pytest.mark.parametrize("hyperprior", [(1.0, 1.0), (3.0, 0.5)])
+def test_slice_samples_have_the_posterior_mean(hyperprior, seed):
     """Without data samples have the mean of the Gamma prior; with a likelihood, another one."""
     rng = np.random.default_rng(seed)
-    x, y, prior, other = 1.0, 1.0, [], []
+    shape, rate = hyperprior
+    x, y, prior, other = 0.0, 0.0, [], []
     for _ in range(10_000):
-        x = slice_sample(lambda _: 0.0, x, rng)
-        y = slice_sample(lambda value: -2.0 * value, y, rng)
-        prior.append(x)
-        other.append(y)
-    assert np.mean(prior) == pytest.approx(SHAPE / RATE, rel=0.06)
-    assert np.mean(other) == pytest.approx(SHAPE / (RATE + 2.0), rel=0.06)
+        x = slice_sample(lambda u: shape * u - rate * np.exp(u), x, rng)
+        y = slice_sample(lambda u: shape * u - (rate + 2.0) * np.exp(u), y, rng)
+        prior.append(np.exp(x))
+        other.append(np.exp(y))
+    assert np.mean(prior) == pytest.approx(shape / rate, rel=0.06)
+    assert np.mean(other) == pytest.approx(shape / (rate + 2.0), rel=0.06)

@@ -8,14 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma, logsumexp
 
 import reference
-from coblock.inference.cvb import second_order_state
-from coblock.inference.vb import exact_bound
+from coblock.inference.variational import exact_bound, second_order_state
 from coblock.kernels import cvb0, gather, gibbs, second_order, vb
+from coblock.kernels.cvb0 import fold_in_all
 from coblock.kernels.memberships import remove_members, stick_log_prior
-from coblock.kernels.prediction import fold_in_all
 from coblock.model.blocks import Blocks
+from coblock.model.hyperparameters import crp_log_probability, expected_log_sticks, tails
 from coblock.model.partition import Partition
-from coblock.model.priors import crp_log_probability, expected_log_sticks, tails
 from coblock.model.state import SoftState
 from strategies import Case, cases, make_case
 
@@ -66,7 +65,7 @@ def test_counts_are_not_negative_before_the_clamps(case):
     """Kernels set negative counts to 0; more than rounding is never hidden by that.
 
     The cells of each object are recomputed here without the clamps of ``remove_members``,
-    ``gather_place`` and ``shift``, and the results of these kernels must be the same.
+    ``gather_all`` and ``shift``, and the results of these kernels must be the same.
     """
     state = case.state()
     relation, tables = state.relation, (state.blocks.n, state.blocks.N)
@@ -294,14 +293,14 @@ def test_label_sequence_stops_before_a_new_cluster_without_a_slot():
 def test_fold_in_equals_update_of_an_object_without_memberships(case):
     state = case.state()
     n, N = state.blocks.n, state.blocks.N
-    out = fold_in_all(state.domain(0), state.domain(1), state.tables())
+    log_prior = reference.stick_log_prior(state.m[0], case.alpha[0])
+    out = fold_in_all(state.domain(0), state.domain(1), state.tables(), log_prior)
     for i in range(len(case.X)):
         links, seen = case.X[i] * case.observed[i], case.observed[i]
         n_plus, N_plus = links @ case.q[1], (seen - links) @ case.q[1]
         gain = reference.betaln(case.a + n + n_plus, case.b + N + N_plus)
         gain -= reference.betaln(case.a + n, case.b + N)
-        expected = reference.stick_log_prior(state.m[0], case.alpha[0]) + gain.sum(axis=1)
-        assert_allclose(out[i], expected, **TIGHT)
+        assert_allclose(out[i], log_prior + gain.sum(axis=1), **TIGHT)
 
 
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
@@ -321,7 +320,8 @@ def test_objects_are_left_out_of_the_counts():
     """Negative control: the fold-in of a member differs from its leave-one-out update."""
     case = make_case(np.random.default_rng(4), "bipartite", (5, 5), (2, 2), hard=0.0)
     state = case.state()
-    inside = fold_in_all(state.domain(0), state.domain(1), state.tables())
+    log_prior = reference.stick_log_prior(state.m[0], case.alpha[0])
+    inside = fold_in_all(state.domain(0), state.domain(1), state.tables(), log_prior)
     update_cvb0(state, 0, 0)
     assert np.abs(state.q[0][0] - posterior(inside[0])[0]).max() > 1e-3
 

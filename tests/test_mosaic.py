@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from coblock.model.relation import Relation
-from coblock.ui.mosaic import CAPTIONS, GAP, MAX_HEIGHT, MAX_WIDTH, UPPER_HALF, Mosaic
-from coblock.ui.palette import LIGHT_SCALE, UNSEEN
+from coblock.ui.style import LIGHT_SCALE, UNSEEN
+from coblock.ui.terminal import CAPTIONS, GAP, MAX_HEIGHT, MAX_WIDTH, UPPER_HALF, Mosaic
 
 LABELS = [np.arange(40) % 2, np.arange(60) % 2]
 

@@ -1,21 +1,35 @@
 """Merges and splits: gains from tables equal recomputed evidence, which never falls."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from coblock.generate import planted
-from coblock.inference import moves
-from coblock.inference.engine import LocalEngine, cells_of_member, draw_seeds
-from coblock.inference.moves import all_merge_gains, merge, merge_and_learn, merge_nearest, split
-from coblock.inference.schedule import Schedule
+from coblock.inference.engine import LocalEngine, Schedule, draw_seeds
+from coblock.inference.moves import (
+    collapse,
+    merge,
+    merge_nearest,
+    nearest_pairs,
+    split,
+    split_and_learn,
+)
 from coblock.inference.search import Search
 from coblock.inference.settings import SEARCH
-from coblock.kernels.split import assign_sides, count_sides, member_profiles, zero_counts
+from coblock.kernels.moves import (
+    assign_sides,
+    count_sides,
+    current_values,
+    member_profiles,
+    merge_gains,
+    merge_pairs,
+    zero_counts,
+)
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
 from coblock.model.relation import Relation
@@ -42,27 +56,104 @@ def run_search(partition: Partition, rng: np.random.Generator, limits=None, engi
     return search, list(search.sweeps(lambda: 0.0))
 
 
+def all_pairs(K: int) -> np.ndarray:
+    return np.array(list(combinations(range(K), 2)), dtype=np.int32).reshape(-1, 2)
+
+
+def values_of(partition: Partition, d: int) -> tuple:
+    """Return the arguments of the merge kernels: current values, sizes and concentration."""
+    relation, m, alpha = partition.relation, partition.m[d].copy(), partition.hyper.alpha[d]
+    kind = (relation.repeated, relation.symmetric)
+    return current_values(*kind, partition.tables(d), m, alpha), m, alpha
+
+
+def gains_of(partition: Partition, d: int, pairs: np.ndarray) -> np.ndarray:
+    gains = np.empty(len(pairs))
+    merge_gains(*values_of(partition, d), pairs, gains)
+    return gains
+
+
+def merged_by(partition: Partition, d: int, label: np.ndarray) -> Partition:
+    merged = partition.copy()
+    merged.labels[d] = label[merged.labels[d]]
+    merged.renumber()
+    return merged
+
+
 @given(cases(most_objects=8, most_clusters=4))
 def test_merge_gain_equals_the_recomputed_difference(case):
     for d in range(len(case.q)):
         partition = partition_of(case)
-        before = partition.log_joint()
-        gains = all_merge_gains(partition, d, ENGINE)
-        for k, g in zip(*np.nonzero(np.isfinite(gains)), strict=True):
-            merged = partition.copy()
-            merged.labels[d][merged.labels[d] == g] = k
-            merged.renumber()
-            assert merged.log_joint() - before == pytest.approx(gains[k, g], abs=1e-8)
+        pairs = all_pairs(partition.m[d].size)
+        for (k, g), gain in zip(pairs, gains_of(partition, d, pairs), strict=True):
+            label = np.arange(partition.m[d].size, dtype=np.int32)
+            label[g] = k
+            rise = merged_by(partition, d, label).log_joint() - partition.log_joint()
+            assert rise == pytest.approx(gain, abs=1e-8)
 
 
-def test_merge_gains_do_not_depend_on_threads(monkeypatch):
+@given(cases(most_objects=10, most_clusters=6), st.sampled_from([-np.inf, -2.0, 1e-6]))
+def test_merges_of_many_pairs_are_the_best_of_each_step(case, least):
+    """The tables that merges update give the gains of a recount, in two domains and in one."""
+    for d in range(len(case.q)):
+        partition = partition_of(case)
+        pairs = all_pairs(partition.m[d].size)
+        if not len(pairs):
+            continue
+        now, m, alpha = values_of(partition, d)
+        gains = gains_of(partition, d, pairs)
+        label = merge_pairs(now, m, alpha, pairs, gains, least, m.size, False)
+        merged = merged_by(partition, d, label)
+        used = np.flatnonzero(m)
+        assert_array_equal(used, np.unique(label))
+        expected = values_of(merged, d)[0]
+        across = used if partition.relation.repeated else np.arange(now.value.shape[1])
+        shape = (used.size, min(across.size, expected.value.shape[1]))
+        found = now.value[np.ix_(used, across)][:, : shape[1]]
+        assert_allclose(found, expected.value[:, : shape[1]], atol=1e-8)
+        left = gains_of(merged, d, all_pairs(used.size))
+        assert (left <= least + 1e-8).all() or used.size == 1
+
+
+def test_disjoint_merges_take_each_cluster_once():
     partition = true_partition(planted((60, 60), (7, 5), 0))
-    expected = all_merge_gains(partition, 0, ENGINE)
-    monkeypatch.setattr(moves, "SLICES_FROM", 0)
-    with ThreadPoolExecutor(2) as pool:
-        engine = LocalEngine(threads=pool)
-        assert_array_equal(all_merge_gains(partition, 0, engine), expected)
-    assert np.isfinite(expected).sum() == 21
+    pairs = all_pairs(7)
+    gains = gains_of(partition, 0, pairs)
+    arguments = (*values_of(partition, 0), pairs, gains.copy(), -np.inf)
+    label = merge_pairs(*arguments, 7, True)
+    assert sorted(np.bincount(label, minlength=7)) == [0, 0, 0, 1, 2, 2, 2]
+    best = pairs[gains.argmax()]
+    assert label[best[0]] == label[best[1]]
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
+def test_near_pairs_are_those_of_divided_clusters(kind):
+    """A cluster that was cut in two at random is nearest to its other half."""
+    drawn = planted((300, 300), (12, 12), 0)
+    X = drawn.X.toarray()
+    labels = [drawn.row_labels + 12 * (np.arange(300) % 2)]
+    if kind == "bipartite":
+        labels.append(drawn.column_labels)
+    elif kind == "undirected":
+        X = np.triu(X, 1) + np.triu(X, 1).T
+    relation = Relation.build(X, kind=kind)
+    partition = Partition.from_labels(relation, [label.astype(np.int32) for label in labels])
+    pairs = {tuple(pair) for pair in nearest_pairs(partition, 0).tolist()}
+    assert {(k, k + 12) for k in range(12)} <= pairs
+    assert len(pairs) <= 24 * SEARCH.merge_neighbours
+    assert all(k < g for k, g in pairs)
+
+
+def test_merges_do_not_depend_on_threads():
+    labels = []
+    for threads in (1, 2):
+        partition = true_partition(planted((600, 400), (4, 4), 0))
+        partition.labels[0] = (np.arange(600) % 80).astype(np.int32)
+        partition.renumber()
+        with ThreadPoolExecutor(threads) as pool:
+            merge(partition, 0, LocalEngine(threads=pool))
+        labels.append(partition.labels[0])
+    assert_array_equal(*labels)
 
 
 @given(cases(most_objects=8, most_clusters=3, kinds=("bipartite",)), st.integers(0, 99))
@@ -103,7 +194,9 @@ def test_sides_of_a_split_and_their_counts_equal_sums_over_cells(case, seed):
     partition, rng = partition_of(case), np.random.default_rng(seed)
     for k in range(partition.m[0].size):
         members = np.flatnonzero(partition.labels[0] == k).astype(np.int32)
-        cells, clusters = cells_of_member(partition, 0, k), partition.m[-1].size
+        clusters = partition.m[-1].size
+        cells = partition.m[-1] - (np.arange(clusters) == k) * float(partition.relation.repeated)
+        cells = np.tile(cells, 2 if case.kind == "directed" else 1)
         profiles = member_profiles(partition.domain(0), members, partition.labels[-1], clusters)
         n, N = dense_profiles(case, partition, members)
         side = rng.integers(2, size=members.size).astype(np.int8)
@@ -122,14 +215,14 @@ def test_sides_of_a_split_and_their_counts_equal_sums_over_cells(case, seed):
 
 @given(st.integers(2, 9), st.integers(0, 99))
 def test_split_seeds_are_pairs_of_different_members(members, seed):
-    seeds = draw_seeds(members, np.random.default_rng(seed))
+    seeds = draw_seeds(np.array([1, members]), np.random.default_rng(seed))[1]
     assert (seeds[:, 0] != seeds[:, 1]).all()
     assert seeds.min() >= 0
     assert seeds.max() < members
 
 
 def test_all_pairs_of_members_can_be_split_seeds():
-    drawn = np.concatenate([draw_seeds(3, np.random.default_rng(seed)) for seed in range(50)])
+    drawn = draw_seeds(np.full(50, 3), np.random.default_rng(0)).reshape(-1, 2)
     assert {tuple(pair) for pair in drawn.tolist()} == {
         (i, j) for i in range(3) for j in range(3) if i != j
     }
@@ -138,10 +231,7 @@ def test_all_pairs_of_members_can_be_split_seeds():
 def test_gains_of_different_pairs_differ():
     """Negative control: the gain of another pair would fail the tests above."""
     partition = true_partition(planted((40, 40), (4, 4), 0))
-    gains = all_merge_gains(partition, 0, ENGINE)
-    finite = gains[np.isfinite(gains)]
-    assert finite.size == 6
-    assert np.ptp(finite) > 1.0
+    assert np.ptp(gains_of(partition, 0, all_pairs(4))) > 1.0
 
 
 @settings(max_examples=60)
@@ -166,7 +256,7 @@ def test_forced_merges_can_lower_the_evidence():
     """Negative control: a perturbation is not accepted on evidence."""
     partition = true_partition(planted((60, 60), (4, 4), 0))
     value = partition.log_joint()
-    merge_nearest(partition, 0, 0.5, ENGINE)
+    merge_nearest(partition, 0, -np.inf, 2, ENGINE, disjoint=True)
     assert partition.m[0].size == 2
     assert partition.log_joint() < value - 1.0
 
@@ -196,15 +286,69 @@ def test_search_keeps_the_limits_of_clusters():
     assert search.partition.blocks.clusters == (3, 4)
 
 
-def test_merging_with_learning_undoes_a_prior_that_fits_too_closely():
+def test_collapse_undoes_a_prior_that_fits_too_closely():
     """Thirty coin tosses: two clusters by outcome look perfect to a prior that expects 0 or 1."""
     relation = Relation.build(np.array([[0.0, 1.0] * 15]).T)
     outcome = np.array([0, 1] * 15, dtype=np.int32)
     partition = Partition.from_labels(relation, [outcome, np.zeros(1, dtype=np.int32)])
     value = partition.log_joint()
     assert merge(partition, 0, ENGINE) == 0
-    assert merge_and_learn(partition, 0, ENGINE) == 1
+    assert collapse(partition)
     assert partition.log_joint() > value + 1.0
+    assert not collapse(partition)
+
+
+def test_collapse_does_not_reward_a_cluster_for_each_object():
+    """Its concentration is unbounded, so the partition itself costs nothing."""
+    X = (np.random.default_rng(0).random((60, 40)) < 0.2).astype(float)
+    labels = [np.zeros(60, dtype=np.int32), np.arange(40, dtype=np.int32)]
+    partition = Partition.from_labels(Relation.build(X), labels)
+    one = Partition.from_labels(Relation.build(X), [np.zeros(60, np.int32), np.zeros(40, np.int32)])
+    assert partition.log_joint() > one.log_joint() - 1.0  # negative control
+    assert collapse(partition)
+    assert partition.blocks.clusters == (1, 1)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_collapse_of_one_domain(axis):
+    """Rows differ and columns do not, or the other way round."""
+    rates = np.where(np.arange(80) % 2, 0.6, 0.1)[:, None]
+    X = (np.random.default_rng(1).random((80, 70)) < rates).astype(float)
+    X = X if axis == 0 else X.T
+    label = (np.arange(80) % 2).astype(np.int32)
+    noise = np.random.default_rng(2).integers(5, size=70).astype(np.int32)
+    partition = Partition.from_labels(Relation.build(X), [label, noise][:: 1 if axis == 0 else -1])
+    assert collapse(partition)
+    assert partition.blocks.clusters == ((2, 1) if axis == 0 else (1, 2))
+
+
+def test_collapse_leaves_clear_blocks_alone():
+    drawn = planted((90, 80), (4, 3), 1)
+    labels = [drawn.row_labels.astype(np.int32), drawn.column_labels.astype(np.int32)]
+    partition = Partition.from_labels(Relation.build(drawn.X), labels)
+    assert not collapse(partition)
+    assert partition.blocks.clusters == (4, 3)
+
+
+def test_one_cluster_is_split_at_learnt_hyperparameters_only():
+    """The prior of one block is a point: under it the best split loses."""
+    drawn = planted((90, 80), (4, 3), 1)
+    relation = Relation.build(drawn.X)
+    zeros = [np.zeros(size, dtype=np.int32) for size in relation.sizes]
+    partition = Partition.from_labels(relation, zeros)
+    before = partition.log_joint()
+    assert split(partition, 0, np.random.default_rng(0), None, ENGINE) == 0  # negative control
+    assert split_and_learn(partition, 0, np.random.default_rng(0), None, ENGINE) > 0
+    assert partition.log_joint() > before + 10.0
+    assert partition.m[1].size == 1
+
+
+def test_split_and_learn_keeps_the_limit_of_clusters():
+    drawn = planted((90, 80), (4, 3), 1)
+    zeros = [np.zeros(size, dtype=np.int32) for size in (90, 80)]
+    partition = Partition.from_labels(Relation.build(drawn.X), zeros)
+    split_and_learn(partition, 0, np.random.default_rng(0), 2, ENGINE)
+    assert partition.m[0].size == 2
 
 
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
@@ -242,13 +386,13 @@ def test_search_ends_after_its_patience():
         true_partition(planted((100, 100), (3, 3), 4)), np.random.default_rng(0)
     )
     assert search.finished
-    assert search.failures == SEARCH.patience(200) == 3
+    assert search.failures == SEARCH.patience(200) == 10
     assert search.number == len(records)
     assert not list(search.sweeps(lambda: 0.0))  # a finished search has no further sweeps
 
 
 @pytest.mark.parametrize(
-    ("objects", "failures"), [(1, 3), (1_000, 3), (1_001, 2), (1_500, 2), (1_501, 1), (10**7, 1)]
+    ("objects", "failures"), [(1, 10), (300, 10), (301, 9), (1_500, 2), (1_501, 1), (10**7, 1)]
 )
 def test_patience_falls_with_the_number_of_objects(objects, failures):
     assert SEARCH.patience(objects) == failures

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from coblock.model.trace import SweepRecord, log_sweeps, sweep_line
-from coblock.ui.cli.progress import Forecast, fit_counter, progress_bar
+from coblock.ui.cli.console import Forecast, fit_counter, progress_bar
 
 
 def sweep(number: int, change: float, each: float = 0.5) -> SweepRecord:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from coblock import read
 from coblock.io.readers import ReadError, Reading
-from coblock.io.readers.coding import (
+from coblock.io.readers.indexing import (
     _FIRST_SLOTS,
     LINK,
     NO_LINK,
@@ -380,7 +380,11 @@ def test_names_that_are_not_strings(tmp_path, values, names):
 
 
 def test_values_that_cannot_be_names():
-    for wrong in (pl.Series([[1], [2]]), pl.Series([1.0, np.nan]), pl.Series([b"\xff", b"a"])):
+    for wrong in (
+        pl.Series([{"a": 1}, {"a": 2}]),
+        pl.Series([1.0, np.nan]),
+        pl.Series([b"\xff", b"a"]),
+    ):
         with pytest.raises(ReadError):
             read(pl.DataFrame({"r": wrong, "c": ["x", "x"]}))
 

@@ -85,6 +85,19 @@ def test_ties_are_broken_by_position():
         assert_allclose(probability[0], [0.5, 0.5, 0.5, 0.25, 0.25])
 
 
+def test_ties_are_broken_by_lift_and_then_by_name():
+    X = np.zeros((4, 5))
+    X[1:, 0] = X[1:3, 2] = X[1, 4] = 1.0  # columns with 3, 0, 2, 0 and 1 links
+    names = ["a", "z", "c", "b", "e"]
+    relation = Relation.build(X, column_names=names)
+    result = hard(relation, ([0] * 4, [0] * 5), [[0.5]])
+    columns, _ = as_model(result).recommend([0], n=5)
+    assert [names[j] for j in columns[0]] == ["b", "z", "e", "c", "a"]
+    better = hard(relation, ([0] * 4, [1, 0, 0, 0, 0]), [[0.5, 0.9]])
+    columns, _ = as_model(better).recommend([0], n=2)
+    assert [names[j] for j in columns[0]] == ["a", "b"]
+
+
 def test_rounding_does_not_break_ties():
     relation = Relation.build(sparse.csr_array((1, 50)))
     result = hard(relation, ([0], [0] * 50), [[0.5]])

@@ -27,6 +27,14 @@ from coblock.kernels.score import (
     score_tables,
     workspace,
 )
+from coblock.kernels.screen import (
+    CANDIDATES,
+    NATS_PER_LINK,
+    label_batch,
+    object_cells,
+    score_clusters,
+    screen_tables,
+)
 from coblock.model.partition import Partition
 from coblock.model.state import SoftState
 from strategies import KINDS, Case, cases, make_case
@@ -63,18 +71,18 @@ def test_few_link_gains_equal_link_gains(n, N, links, more):
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6), st.floats(0, 1e4))
 def test_no_link_gains_equal_gains_without_links(n, N, m):
     expected = log_beta_gain(n, N, 0.0, m)
-    found = gains_of(bernoulli.no_link_gains, n, N, m)
+    found = bernoulli.no_link_gain(n, N, m)
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-8)
-    member = gains_of(bernoulli.member_no_link_gains, n, N + m, m)
+    member = bernoulli.member_no_link_gain(n, N + m, m)
     assert member == pytest.approx(expected, rel=1e-6, abs=1e-6)  # N + m - m is rounded
-    assert gains_of(bernoulli.member_no_link_gains, n, N, N + 1.0) == 0.0
+    assert bernoulli.member_no_link_gain(n, N, N + 1.0) == 0.0
 
 
 @pytest.mark.parametrize("m", [3.0, 700.0, 12_345.0])
 def test_member_of_its_own_cluster_with_the_smallest_prior_has_a_gain(m):
     """Without the object the block has the prior alone, up to rounding in either direction."""
     n = N = bernoulli.SMALLEST
-    found = gains_of(bernoulli.member_no_link_gains, n, N + m, m)
+    found = bernoulli.member_no_link_gain(n, N + m, m)
     assert found == pytest.approx(log_beta_gain(n, N, 0.0, m), abs=1e-3)
 
 
@@ -357,15 +365,71 @@ def test_label_scores_of_a_batch_do_not_depend_on_the_objects_before():
     """
     rng = np.random.default_rng(2)
     case = make_case(rng, "bipartite", (260, 40), (2, 2), links=0.3, unseen=0.05, hard=1.0)
-    domain, other, tables = hard_tables(case.partition(*PRIOR), 0)
+    partition = case.partition(*PRIOR)
+    domain, other = partition.domain(0), partition.domain(1)
+    tables = screen_tables(domain, partition.tables(0), other.m)
     found = []
     for pieces in (1, 2, 7):
         log_normaliser, fresh = np.empty(260), np.empty(260, dtype=np.int32)
         for part in np.array_split(np.arange(260, dtype=np.int32), pieces):
             out, rows = np.empty((part.size, 0)), slice(part[0], part[-1] + 1)
             views = (domain, other, tables, part, np.empty(0))
-            gibbs.label_batch(*views, fresh[rows], log_normaliser[rows], out[:0])
+            label_batch(*views, fresh[rows], log_normaliser[rows], out[:0])
         found.append((log_normaliser, fresh))
     for other_cut in found[1:]:
         assert_array_equal(other_cut[0], found[0][0])
         assert_array_equal(other_cut[1], found[0][1])
+
+
+def screened_scores(partition: Partition, d: int, *, only_best: bool = False) -> np.ndarray:
+    """Return the scores of all clusters for all objects, as a batch computes them."""
+    domain, other = partition.domain(d), partition.domain(-1 - d)
+    tables = screen_tables(domain, partition.tables(d), other.m)
+    cells, candidates = object_cells(tables), np.empty(CANDIDATES, dtype=np.int32)
+    found = np.empty((domain.hard.size, domain.m.size))
+    for i in range(len(found)):
+        score_clusters(domain, other, tables, i, cells, candidates, only_best)
+        found[i] = cells.log_weight[: domain.m.size]
+    return found
+
+
+def exact_scores(partition: Partition, d: int) -> np.ndarray:
+    """Return log prior plus the scores that the kernel of sequential sweeps computes."""
+    label, m = partition.labels[d], partition.m[d]
+    rest = m - np.eye(m.size)[label]
+    prior = np.where(rest > 0.0, np.log(np.maximum(rest, 1.0)), np.log(partition.hyper.alpha[d]))
+    return hard_scores(partition, d) + prior
+
+
+@given(cases(most_objects=9, most_clusters=5, kinds=("bipartite",)))
+def test_scores_of_few_clusters_are_exact_in_a_batch(case):
+    partition = case.partition(*PRIOR)
+    for d in range(len(case.q)):
+        assert_allclose(screened_scores(partition, d), exact_scores(partition, d), atol=1e-8)
+
+
+@pytest.mark.parametrize("unseen", [0.0, 0.1])
+def test_best_of_many_clusters_are_scored_exactly(unseen):
+    rng = np.random.default_rng(3)
+    case = make_case(rng, "bipartite", (90, 80), (12, 10), links=0.2, unseen=unseen, hard=1.0)
+    partition = case.partition(*PRIOR)
+    expected = exact_scores(partition, 0)
+    found = screened_scores(partition, 0)
+    exact = abs(found - expected) < 1e-8
+    assert (exact.sum(axis=1) >= CANDIDATES + 1).all()
+    links, unknown = case.X.sum(axis=1), (1.0 - case.observed).sum(axis=1)
+    assert (abs(found - expected) < 1.0 + NATS_PER_LINK * (links + unknown)[:, None]).all()
+    best = expected.argmax(axis=1)
+    assert (found.argmax(axis=1) == best).mean() > 0.95
+    quick = screened_scores(partition, 0, only_best=True)
+    assert (quick.argmax(axis=1) == found.argmax(axis=1)).all()
+
+
+def test_screened_scores_of_one_link_with_each_cluster_are_exact_but_for_rounding():
+    rng = np.random.default_rng(4)
+    case = make_case(rng, "bipartite", (200, 100), (30, 100), links=0.05, unseen=0.0, hard=1.0)
+    labels = [np.arange(200, dtype=np.int32) % 30, np.arange(100, dtype=np.int32)]
+    partition = case.partition(*PRIOR)
+    partition.labels = labels
+    partition.renumber()
+    assert_allclose(screened_scores(partition, 0), exact_scores(partition, 0), atol=1e-4)

@@ -109,6 +109,7 @@ def loop_over(function):
     return loop
 
 
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="looks at compiled code")
 @pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="looks for x86 registers")
 @pytest.mark.parametrize("name", ["log", "exp", "stirling_remainder", "digamma", "trigamma"])
 def test_loops_over_special_functions_vectorise(name):

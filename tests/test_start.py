@@ -15,18 +15,19 @@ from coblock.generate import planted, synth1
 from coblock.inference.start import (
     POWER_ITERATIONS,
     NormalisedLinks,
+    SpectralStart,
     most_probable,
     random_memberships,
     scaled_singular_vectors,
     soft_labels,
-    spectral_labels,
     truncation,
 )
 from coblock.model.relation import Relation
 
 
 def find_spectral_labels(relation: Relation, clusters: tuple[int, ...], rng) -> list[np.ndarray]:
-    return spectral_labels(relation, clusters, rng, NormalisedLinks.from_relation(relation))
+    links = NormalisedLinks.from_relation(relation)
+    return SpectralStart.from_links(relation, links, max(clusters), rng).labels(clusters)
 
 
 def test_spectral_labels_find_clear_blocks():

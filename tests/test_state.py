@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import reference
-from coblock.inference.cvb import sweep_second_order
-from coblock.inference.engine import LocalEngine
-from coblock.inference.schedule import Schedule
-from coblock.inference.vb import sweep_vb
+from coblock.inference.engine import LocalEngine, Schedule
+from coblock.inference.variational import sweep_second_order, sweep_vb
 from coblock.kernels import cvb0
 from coblock.kernels.gather import transposed
 from coblock.kernels.memberships import hard_labels, next_is_row

@@ -1,7 +1,10 @@
 """Test the description of a model in words: sizes, names and partners."""
 
+import base64
+import json
 import re
 import warnings
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -9,7 +12,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from coblock import IRM, Relation
-from coblock.analysis.summary import typical_members
+from coblock.analysis import typical_members
 from coblock.ui.report import render
 
 ROWS = [f"buyer {i}" for i in range(30)]
@@ -53,15 +56,25 @@ def test_every_cluster_has_its_size_members_and_partners(model):
     clusters = text.split("\n\n")
     first, last = model.block_probability_[0, 0], model.block_probability_[1, 1]
     assert min(first, last) > 0.9
-    assert f"links most to column cluster 0 at {first:.0%}" in clusters[1].splitlines()[0]
-    assert f"links most to row cluster 1 at {last:.0%}" in clusters[2].splitlines()[2]
-    assert re.search(r"\bbuyer (1[89]|2\d)\b", clusters[1].splitlines()[3])
-    assert re.search(r"\bthing (1[4-9]|2\d)\b", clusters[2].splitlines()[3])
-    assert not re.search(r"\bthing\b", clusters[1])
+    assert re.search(
+        rf"links to: column cluster 0 {100 * first:.0f} %, 1.\d x average", clusters[1]
+    )
+    assert re.search(rf"links to: row cluster 1 {100 * last:.0f} %, \d.\d x average", clusters[2])
+    members = re.findall("members: (.*)", text)
+    assert re.search(r"\bbuyer (1[89]|2\d)\b", members[1])
+    assert re.search(r"\bthing (1[4-9]|2\d)\b", members[3])
+    assert not re.search(r"\bthing\b", "".join(members[:2]))
+
+
+def test_a_single_block_is_said_to_have_no_structure():
+    X = np.random.default_rng(0).random((12, 10)) < 0.5
+    text = fit(X.astype(float), max_clusters=1, n_init=1).summary()
+    assert "No structure found beyond the density: " in text
+    assert "No structure" not in fit(BLOCKS, n_init=1).summary()
 
 
 def test_large_clusters_show_some_members(model):
-    members = model.summary().split("\n\n")[1].splitlines()[1]
+    members = re.search("members: (.*)", model.summary())[1]
     assert members.count("buyer") == 5
     assert members.endswith("... 13 more")
 
@@ -70,7 +83,7 @@ def test_objects_without_names_are_shown_by_number():
     text = fit(BLOCKS).summary()
     assert "buyer" not in text
     named = re.findall(
-        r"^    (\d+), (\d+), (\d+), (\d+), (\d+), \.\.\. \d+ more$", text, re.MULTILINE
+        r"^    members: (\d+), (\d+), (\d+), (\d+), (\d+), \.\.\. \d+ more$", text, re.MULTILINE
     )
     assert len(named) == 4
 
@@ -83,7 +96,8 @@ def test_one_domain_is_described_once(kind):
     text = model.summary()
     clusters = len(model.block_probability_)
     assert clusters > 1
-    assert text.count("person ") == 5 * clusters
+    members = re.findall("members: (.*)", text)
+    assert sum(line.count("person ") for line in members) == 5 * clusters
     assert f"{clusters} clusters," in text
     assert len(re.findall(r"^object cluster", text, flags=re.MULTILINE)) == clusters
     assert "row cluster" not in text
@@ -96,11 +110,14 @@ def test_one_domain_has_the_same_names_in_summary_export_and_report(kind, side):
     names = [f"person {i}" for i in range(12)]
     X = np.kron(np.eye(2), np.ones((6, 6))) - np.eye(12)
     model = fit(Relation.build(X, kind=kind, **{side: names}), kind)
-    shown = [name for name in names if re.search(rf"\b{name}\b", model.summary())]
+    members = " ".join(re.findall("members: (.*)", model.summary()))
+    shown = [name for name in names if re.search(rf"\b{name}\b", members)]
     assert len(shown) == 5 * len(model.block_probability_)
     assert model.to_frame("rows")["name"].to_list() == names
     page = render(model.result_, settings={})
-    assert all(f"<bdi>{name}</bdi>" in page for name in shown)
+    packed = re.search('id="names">([^<]*)<', page)[1]
+    found = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert sorted(found[0]["names"]) == sorted(names)
 
 
 def test_the_summary_states_whether_the_fit_converged():

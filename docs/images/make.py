@@ -18,9 +18,9 @@ from coblock import IRM, Relation
 from coblock.datasets import load_senate
 
 PICTURE = Path(__file__).parent / "report.png"
-WIDTH, HEIGHT = 1240, 1790  # pixels of the window; it ends below the block map
+WIDTH, HEIGHT = 1240, 2060  # pixels of the window; it ends below the block map
 COLOURS = 64  # of the palette; keeps the file small
-BLOCK = (1, 4)  # row and column cluster under the mouse pointer
+BLOCK = (0.3, 0.8)  # place of the mouse pointer on the map, as shares of width and height
 
 
 def make_report(path: Path) -> None:
@@ -39,10 +39,10 @@ def save_screenshot(report: Path, picture: Path, chromium: str) -> None:
         )
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(report.as_uri())
-        columns = page.evaluate(
-            "JSON.parse(document.querySelector('#data').textContent).blocks.shape[1]"
-        )
-        page.locator("#map rect").nth(BLOCK[0] * columns + BLOCK[1]).hover()
+        page.wait_for_selector("html[data-ready]")
+        box = page.locator("#map").bounding_box()
+        at = {"x": BLOCK[0] * box["width"], "y": BLOCK[1] * box["height"]}
+        page.locator("#map").hover(position=at)
         page.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
         page.screenshot(path=picture)
         browser.close()

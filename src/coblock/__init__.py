@@ -3,17 +3,20 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from coblock import tl
     from coblock.estimator import IRM
     from coblock.io.readers import read
+    from coblock.io.tables import Relation
     from coblock.loading import load, resume
-    from coblock.model.relation import Relation
+    from coblock.multi import MultiIRM
 
-__version__ = "0.1.0"
-__all__ = ["IRM", "Relation", "__version__", "load", "read", "resume"]
+__version__ = "0.2.0"
+__all__ = ["IRM", "MultiIRM", "Relation", "__version__", "load", "read", "resume", "tl"]
 
 _HOMES = {
     "IRM": "coblock.estimator",
-    "Relation": "coblock.model.relation",
+    "MultiIRM": "coblock.multi",
+    "Relation": "coblock.io.tables",
     "load": "coblock.loading",
     "read": "coblock.io.readers",
     "resume": "coblock.loading",
@@ -22,9 +25,11 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Import what is asked for when it is asked for: scikit-learn alone costs seconds."""
-    if name not in _HOMES:
+    if name not in {*_HOMES, "tl"}:
         msg = f"module 'coblock' has no attribute {name!r}"
         raise AttributeError(msg)
     from importlib import import_module
 
+    if name == "tl":
+        return import_module("coblock.tl")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,31 +1,35 @@
 """The scikit-learn estimator; it contains no mathematics."""
 
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, BiclusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coblock.analysis import prediction
-from coblock.analysis.summary import summarise
+from coblock.analysis import description, prediction, summarise
+from coblock.analysis.tree import Tree, build_tree
 from coblock.inference.fit import Fit
 from coblock.inference.settings import Settings, read_settings
 from coblock.inference.start import soft_labels
 from coblock.io import checkpoint, export, model_file
+from coblock.io.export import Library, Table
+from coblock.io.readers import Reading, is_edges, read
 from coblock.kernels import Floats
 from coblock.model import checks
+from coblock.model.checks import Inference, Kind, Learning, Prior, Variance
 from coblock.model.relation import Relation
 from coblock.model.result import Result
 from coblock.model.trace import Callback, log_sweeps
+from coblock.predictions import Predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class IRM(BiclusterMixin, BaseEstimator):
+class IRM(Predictions, BiclusterMixin, BaseEstimator):
     """Infinite Relational Model: clusters rows and columns of a binary relation.
 
     The number of clusters is found, not given. Unseen cells are left out exactly.
@@ -37,37 +41,52 @@ class IRM(BiclusterMixin, BaseEstimator):
     inference : {"acvb0", "acvb", "cvb0", "cvb", "vb", "gibbs"}, default="acvb0"
         Collapsed variational Bayes of zeroth or second order, averaged (``a``) or not; plain
         variational Bayes; collapsed Gibbs sampling.
+    degree_corrected : {False, True, "auto"}, default=False
+        Whether members of a cluster may differ in degree; "auto" takes what has more evidence.
     max_clusters : int, tuple of int or None, default=None
-        Truncation: the largest number of clusters, of rows and of columns. None does not limit
-        the search; the plain methods (``refine=False``), which cannot add clusters, then start
-        with 40, or 20 from a random start. Gibbs starts with so many and is not truncated.
+        Largest number of clusters, of rows and of columns. None does not limit the search; the
+        plain methods (``refine=False``), which cannot add clusters, then start with 60, or 20 at
+        random. Gibbs starts with so many and is not truncated.
     init : {"spectral", "random"}, labels or IRM, default="spectral"
-        Where to start: singular vectors of the links, random soft memberships (the paper's),
-        labels of all objects (for two domains a pair of arrays), or an earlier model.
+        Where to start: singular vectors of the links, random memberships (the paper's), labels
+        of all objects (for two domains a pair of arrays), or an earlier model.
     refine : bool, default=True
-        Search for the partition with the largest evidence by merges, splits and sweeps. What
-        ``inference`` returns then depends on the method. ``acvb0``: the labels found, with
-        memberships given the labels of all other objects, averaged over sampled partitions;
-        ``cvb0``: the same without samples. ``acvb``, ``cvb``, ``vb`` and ``prior="per-block"``:
-        the memberships of the method's own sweeps, started at the partition found. False gives
-        the paper's plain methods. Gibbs always samples from the start and is not refined.
+        Search for the partition with the largest evidence by merges, splits and sweeps. With
+        ``acvb0`` the result has the labels found, and memberships and predictions averaged over
+        partitions sampled around it: by Gibbs chains where sweeps are sequential (see
+        ``batch_size``), else with the clusters found. With ``cvb0`` nothing is sampled. Else, and
+        with ``prior="per-block"``, memberships are those of the method's own sweeps from the
+        partition found. False gives the paper's plain methods. Gibbs is not refined.
     prior : {"shared", "per-block"}, default="shared"
         One Beta prior for the link probabilities of all blocks, or the paper's, one for each.
     variance : {"exact", "paper"}, default="exact"
         For the second order: the variance of the counts, or the paper's, which is too small.
     hyperparameters : {"newton", "fixed-point", "fixed"}, default="newton"
-        How the prior and the concentrations are learnt; the fixed point is the paper's and slow.
-        Gibbs samples them unless they are fixed.
+        How the prior and the concentrations are learnt; the fixed points are the paper's, one for
+        ``vb`` and one for the others, and slow. Gibbs samples them unless they are fixed. Fixed
+        ones keep the values of ``block_prior`` and ``concentration``, in the search, too.
+    block_prior : tuple of float or None, default=None
+        a and b of the prior of the blocks, to begin with. None: the weight of one cell, with the
+        density of the relation as mean.
+    concentration : float, tuple of float or None, default=None
+        Concentrations of rows and of columns, to begin with; a number for both. None: 1.
+    hyperprior : tuple of float or None, default=None
+        Shape and rate of the Gamma hyperprior of the concentrations, for samples and for the
+        comparison of numbers of clusters in the search. None: 1 and 1.
+    block_hyperprior : tuple of float or None, default=None
+        Shape and rate of the Gamma hyperpriors of a and b, for samples. None: 1 and 0.1.
     binarize : float or None, default=0.0
         Values above it are links. None: the input must already be 0 or 1.
     burn_in : int or None, default=None
-        Sweeps before averaging begins. None waits until memberships change little.
+        Sweeps before averaging begins. None waits until memberships change little or cycle, and
+        begins again when they come to rest later.
     tol : float, default=1e-5
-        Stop when the mean change of a membership falls below it (``vb``: the relative change of
-        the bound). 0: the sweeps of a method go on to ``max_iter``. A search, and the averages
-        of ``acvb0`` and ``cvb0`` after it, end by themselves.
+        The sweeps of a method have converged when the mean change of a membership falls below it
+        (``vb``: the relative change of the bound, and 1/1,000 of that of memberships); 0 lets them
+        go on to ``max_iter``. The default has converged when its search finds no gain and one more
+        sample changes the averaged memberships by less than 0.02; ``tol`` does not affect it.
     max_iter : int, default=1000
-        Largest number of sweeps. Gibbs does all of them and averages the second half.
+        Largest number of sweeps of all phases. Gibbs does them all and averages the second half.
     n_init : int, default=1
         Fits from different starts; the one with the largest log evidence is kept.
     batch_size : int, tuple of int or "auto", default="auto"
@@ -75,8 +94,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         schedule, one object after another. "auto" uses 1 for up to 1,000 objects, and else 16
         batches a sweep. Gibbs and second-order methods always use 1.
     n_jobs : int or None, default=None
-        Threads, for the starts first and then for batches; -1 uses all processors. The bits of
-        the result do not depend on it.
+        Threads, for starts first and then for batches; -1 uses all. They do not change the bits.
     random_state : int, RandomState or None, default=None
         Same data, seed and version: the same bits.
     warm_start : bool, default=False
@@ -84,10 +102,9 @@ class IRM(BiclusterMixin, BaseEstimator):
     checkpoint : str, Path or None, default=None
         File to which the fit is written every minute and after rounds of moves. A file of the
         same data and parameters is resumed, with the same bits; any other is refused. It is
-        removed when the fit has ended. Starts run one by one.
+        removed when the fit has ended, and locked until then. Starts run one by one.
     callback : callable or None, default=None
-        Called with a :class:`~coblock.model.trace.SweepRecord` after each sweep; True stops
-        the fit.
+        Called with a :class:`~coblock.model.trace.SweepRecord` after each sweep; True ends a fit.
     verbose : int, default=0
         1 writes a line per sweep to standard error.
     engine : engine or None, default=None
@@ -98,23 +115,29 @@ class IRM(BiclusterMixin, BaseEstimator):
     Attributes
     ----------
     row_labels_, column_labels_ : ndarray of int
-        Most probable cluster of each row and column; 0 is the largest. One-domain relations
-        also have ``labels_``.
+        Clusters of the rows and columns in the best partition found, 0 the largest; for a plain
+        method the most probable ones. ``labels_`` are those of the rows.
+    row_names_, column_names_ : ndarray of str or None
+        Names of the rows and columns, where the input has some.
     row_membership_, column_membership_ : ndarray
-        Probability of each cluster, for each row and column.
+        Probability of each cluster, for each row and column. Clusters that are no object's most
+        probable one come last. Labels, tables, pictures and numbers of clusters leave these out.
     block_probability_, block_links_, block_cells_ : ndarray of shape (K1, K2)
-        Posterior mean link probability, expected links and observed cells of each block. An
-        undirected block stands on both sides of the diagonal.
-    concentration_ : tuple of float
-        One for each domain.
-    block_prior_ : tuple
-        (a, b), floats or, for ``prior="per-block"``, arrays.
-    log_evidence_ : float
-        Log evidence of the labels, hyperparameters at their best.
-    stability_ : float or None
-        Mean adjusted Rand index between the ``n_init`` fits; None for a single one.
+        Posterior mean link probability, expected links and observed cells of each block, for all
+        clusters of the memberships. An undirected block stands on both sides of the diagonal.
+    concentration_, block_prior_ : tuple
+        A float for each domain; (a, b), floats or, for ``prior="per-block"``, arrays.
+    log_evidence_, stability_ : float
+        Log evidence of the labels, hyperparameters at their best; mean adjusted Rand index
+        between the ``n_init`` fits, None for one.
+    degrees_ : DegreeChoice or None
+        Evidence of the plain and of the degree-corrected model, if asked for; which was taken.
+    cluster_numbers_ : list of dict
+        For each domain, the probability of each number of clusters: its share of the samples.
+    chain_disagreement_ : float or None
+        How far the memberships of chains from several optima are apart: from 0 to 1, None for one.
     n_iter_, converged_, trace_ : int, bool, list of dict
-        Sweeps, whether the fit came to its end before ``max_iter``, and the record of each sweep.
+        Sweeps; whether the fit has converged, see ``tol``; the record of each sweep.
 
     Examples
     --------
@@ -130,15 +153,20 @@ class IRM(BiclusterMixin, BaseEstimator):
 
     def __init__(
         self,
-        relation: str = "bipartite",
+        relation: Kind = "bipartite",
         *,
-        inference: str = "acvb0",
+        inference: Inference = "acvb0",
+        degree_corrected: bool | Literal["auto"] = False,
         max_clusters: int | tuple[int, int] | None = None,
         init: Any = "spectral",
         refine: bool = True,
-        prior: str = "shared",
-        variance: str = "exact",
-        hyperparameters: str = "newton",
+        prior: Prior = "shared",
+        variance: Variance = "exact",
+        hyperparameters: Learning = "newton",
+        block_prior: tuple[float, float] | None = None,
+        concentration: float | tuple[float, float] | None = None,
+        hyperprior: tuple[float, float] | None = None,
+        block_hyperprior: tuple[float, float] | None = None,
         binarize: float | None = 0.0,
         burn_in: int | None = None,
         tol: float = 1e-5,
@@ -155,12 +183,17 @@ class IRM(BiclusterMixin, BaseEstimator):
     ) -> None:
         self.relation = relation
         self.inference = inference
+        self.degree_corrected = degree_corrected
         self.max_clusters = max_clusters
         self.init = init
         self.refine = refine
         self.prior = prior
         self.variance = variance
         self.hyperparameters = hyperparameters
+        self.block_prior = block_prior
+        self.concentration = concentration
+        self.hyperprior = hyperprior
+        self.block_hyperprior = block_hyperprior
         self.binarize = binarize
         self.burn_in = burn_in
         self.tol = tol
@@ -178,98 +211,29 @@ class IRM(BiclusterMixin, BaseEstimator):
     def fit(self, X: Any, y: object = None, *, unseen: Any = None) -> "IRM":
         """Find the blocks of a relation.
 
-        Parameters
-        ----------
-        X : sparse matrix, array, data frame, Relation or (with an engine) path
-            Rows by columns; values above ``binarize`` are links, NaN is an unseen cell.
-        y : ignored
-            For compatibility with scikit-learn.
-        unseen : sparse matrix, optional
-            Its stored cells are unseen.
+        ``X`` is a sparse matrix, array or data frame of rows by columns; a :class:`Relation`, or
+        what :func:`coblock.read` returns; a path, a networkx graph, or a data frame with a column
+        of text, which are read by :func:`coblock.read`, and so is their ``unseen``. Values above
+        ``binarize`` are links; NaN and the stored cells of the sparse matrix ``unseen`` are unseen.
+        ``y`` is ignored.
         """
         self._fit(X, unseen)
-        if self.checkpoint is not None:
-            Path(self.checkpoint).unlink(missing_ok=True)
         return self
 
-    def predict(self, X: Any, *, unseen: Any = None) -> NDArray[np.int32]:
-        """Return the most probable cluster of each new row; the model does not change."""
-        return self.predict_membership(X, unseen=unseen).argmax(axis=1).astype(np.int32)
-
-    def predict_membership(self, X: Any, *, unseen: Any = None) -> Floats:
-        """Return the cluster probabilities of new rows, given the fitted columns.
-
-        New rows of a directed relation are known as senders only.
-        """
-        check_is_fitted(self)
-        new = self._relation(X, unseen, kind="bipartite", reset=False)
-        return prediction.fold_in(self.result_, new)
-
-    def link_probability(self, rows: ArrayLike, columns: ArrayLike) -> Floats:
-        """Return the probability of a link for pairs of fitted rows and columns.
-
-        The two arrays of positions are broadcast against each other.
-        """
-        check_is_fitted(self)
-        shape = self.result_.relation.shape
-        rows = checks.check_positions(rows, shape[0], "row")
-        columns = checks.check_positions(columns, shape[1], "column")
-        rows, columns = np.broadcast_arrays(rows, columns)
-        flat = prediction.link_probability(self.result_, rows.ravel(), columns.ravel())
-        return flat.reshape(rows.shape)
-
-    def score_links(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> float:
-        """Return the mean log probability of cells that were (True) or were not (False) links."""
-        probability = self.link_probability(rows, columns)
-        links = checks.check_outcomes(values, probability.shape)
-        return prediction.mean_log_probability(probability, links)
-
-    def recommend(
-        self, rows: ArrayLike | None = None, n: int = 10, exclude_seen: bool = True
-    ) -> tuple[NDArray[np.int64], Floats]:
-        """Return the ``n`` most probable columns of each row that it is not yet linked to.
-
-        Parameters
-        ----------
-        rows : array of int or None
-            Positions of fitted rows; None asks for all of them.
-        n : int
-            How many columns to return for each row.
-        exclude_seen : bool
-            Leave out the links that the model was fitted to. Observed zeros and unseen cells
-            stay candidates. An object is never recommended to itself.
-
-        Returns
-        -------
-        columns : ndarray of shape (rows, n)
-            Positions, the most probable first; ties (one part in a billion) by position. A row
-            with fewer than ``n`` candidates ends in -1.
-        probabilities : ndarray of shape (rows, n)
-            Their link probabilities; NaN beside -1.
-        """
-        check_is_fitted(self)
-        size = self.result_.relation.shape[0]
-        chosen = checks.check_positions(np.arange(size) if rows is None else rows, size, "row")
-        most = checks.check_whole_number("n", n, 1)
-        return prediction.recommend(
-            self.result_, np.atleast_1d(chosen).ravel(), most, exclude_seen=exclude_seen
-        )
-
-    def to_frame(self, what: str = "rows", *, library: str = "polars") -> Any:
+    def to_frame(self, what: Table = "rows", *, library: Library | None = None) -> Any:
         """Return rows, columns or blocks as a data frame of polars, or of pandas.
 
-        Rows and columns have name (or position), cluster and probability of the cluster; blocks
-        have both clusters, their sizes, link probability, expected links and observed cells.
+        The default is pandas if a frame of pandas was fitted, else polars. Rows and columns have
+        name (or position), cluster and probability of the cluster; blocks have both clusters,
+        their sizes, link probability, expected links and observed cells.
         """
         check_is_fitted(self)
-        return export.to_frame(self.result_, what, library)
+        return export.to_frame(self.result_, what, library or self._library)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file for :func:`coblock.load`, whole or not at all.
 
-        All results are kept to the bit, with the relation and its names. A start from labels or
-        from a model is kept as ``init="given"``; callback, checkpoint, engine and a random state
-        that is not a number are not kept.
+        Everything is kept to the bit but a given start, callback, checkpoint, engine and generator.
         """
         check_is_fitted(self)
         named = hasattr(self, "feature_names_in_")
@@ -280,29 +244,33 @@ class IRM(BiclusterMixin, BaseEstimator):
         check_is_fitted(self)
         return summarise(self.result_)
 
-    def report(self, path: str | Path, *, title: str | None = None) -> None:
-        """Write one HTML page that needs nothing else: pictures, blocks, clusters, search."""
+    def report(self, path: str | Path, *, title: str | None = None, **shown: Any) -> None:
+        """Write an HTML page, or Markdown (``.md``); ``shown`` as in ``analysis.describe``."""
         from coblock.ui.report import write_report
 
         check_is_fitted(self)
-        asked = self.get_params(deep=False)
-        del asked["callback"], asked["checkpoint"]
-        write_report(self.result_, path, settings=asked, title=title)
+        found = description.describe(self.result_, **shown)
+        write_report(found, path, settings=self.get_params(deep=False), title=title)
+
+    def tree(self) -> Tree:
+        """Return the tree of blocks: ``tree().cut(k)`` merges clusters down to ``k``."""
+        check_is_fitted(self)
+        return build_tree(self.result_)
 
     def plot_blocks(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the probability of a link in every block; return matplotlib's axes."""
-        return self._plots().plot_blocks(self, ax)
+        return self._plots.plot_blocks(self, ax)
 
     def plot_trace(self, ax: "Axes | None" = None) -> "Axes":
         """Draw change and bound by sweep; return matplotlib's axes."""
-        return self._plots().plot_trace(self, ax)
+        return self._plots.plot_trace(self, ax)
 
     def plot_sizes(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the numbers of members of the clusters; return matplotlib's axes."""
-        return self._plots().plot_sizes(self, ax)
+        return self._plots.plot_sizes(self, ax)
 
-    @staticmethod
-    def _plots() -> Any:
+    @property
+    def _plots(self) -> Any:
         from coblock.ui import plots
 
         return plots
@@ -311,7 +279,7 @@ class IRM(BiclusterMixin, BaseEstimator):
         """Return the HTML of notebooks: the blocks, or scikit-learn's view before a fit."""
         if not hasattr(self, "result_"):
             return super()._repr_html_inner()
-        from coblock.ui.report.notebook import notebook_view
+        from coblock.ui.report import notebook_view
 
         return notebook_view(self.result_)
 
@@ -319,32 +287,25 @@ class IRM(BiclusterMixin, BaseEstimator):
         bundle = super()._repr_mimebundle_(**kwargs)
         return bundle | {"text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
 
-    @property
-    def rows_(self) -> NDArray[np.bool_]:
-        """Rows of each block, (K1 * K2, rows), as scikit-learn's biclusters have them."""
-        K1, K2 = self.block_probability_.shape
-        return np.repeat(np.arange(K1), K2)[:, None] == self.row_labels_
-
-    @property
-    def columns_(self) -> NDArray[np.bool_]:
-        """Columns of each block, (K1 * K2, columns)."""
-        K1, K2 = self.block_probability_.shape
-        return np.tile(np.arange(K2), K1)[:, None] == self.column_labels_
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
         return tags
 
-    def _fit(self, X: Any, unseen: Any = None) -> None:
-        """Fit; a checkpoint is not removed."""
+    def _fit(self, X: Any, unseen: Any = None, *, keep: bool = False) -> None:
+        """Fit; a checkpoint is removed at the end unless it is to be kept."""
         settings = self._settings()
         if self.engine is None:
-            relation: Any = self._relation(X, unseen, kind=self.relation, reset=True)
-        else:
-            relation = self.engine.open(X, unseen, self.relation, self.binarize, settings)
-            self.n_features_in_ = int(relation.shape[1])
+            relation = self._relation(X, unseen, kind=self.relation, reset=True)
+            self._run(relation, settings, keep=keep)
+            return
+        with self.engine.open(X, unseen, self.relation, self.binarize, settings) as opened:
+            self.n_features_in_ = int(opened.shape[1])
+            self._run(opened, settings, keep=keep)
+
+    def _run(self, relation: Any, settings: Settings, *, keep: bool) -> None:
+        """Fit an opened relation, from its checkpoint if there is one."""
         seed = check_random_state(self.random_state).randint(2**31)
         fit = Fit(relation, settings, seed, self._initial(relation))
         if self.checkpoint is None:
@@ -354,12 +315,16 @@ class IRM(BiclusterMixin, BaseEstimator):
         stored = checkpoint.StoredFit(
             fit, self.get_params(deep=False), hasattr(self, "feature_names_in_")
         )
-        self._continue(checkpoint.open_or_begin(self.checkpoint, stored, any_seed=not seeded))
+        path = self.checkpoint
+        with checkpoint.open_or_begin(path, stored, any_seed=not seeded) as under_way:
+            self._continue(under_way, keep=keep)
 
-    def _continue(self, stored: checkpoint.StoredFit) -> None:
+    def _continue(self, stored: checkpoint.StoredFit, *, keep: bool) -> None:
         """Run a fit that is under way to its end, writing checkpoints."""
         assert self.checkpoint is not None
         self._publish(stored.run(self.checkpoint, self._callback(), engine=self.engine))
+        if not keep:
+            Path(self.checkpoint).unlink(missing_ok=True)
 
     def _settings(self) -> Settings:
         """Check the parameters and return them as a fit takes them."""
@@ -369,21 +334,24 @@ class IRM(BiclusterMixin, BaseEstimator):
             raise TypeError(msg)
         return read_settings(self.get_params(deep=False), given_start=given)
 
-    def _relation(self, X: Any, unseen: Any, *, kind: str, reset: bool) -> Relation:
+    def _relation(self, X: Any, unseen: Any, *, kind: Kind, reset: bool) -> Relation:
         """Read the input; scikit-learn keeps count of its features."""
+        if reset and self._library != (library := export.library_of(X)):
+            self._library = library
+        if is_edges(X):
+            X, unseen = read(X, relation=kind, binarize=self.binarize, unseen=unseen), None
+            for note in X.notes if reset else ():
+                warnings.warn(f"{note} coblock.read has options.", UserWarning, stacklevel=4)
+        if isinstance(X, Reading):
+            X = X.relation
+            if not reset and self.column_names_ is not None:
+                X, _ = prediction.align(X, self.column_names_.tolist())
         if isinstance(X, Relation):
             checks.check_relation(X, kind, None if reset else self.n_features_in_, unseen)
             self.n_features_in_ = X.shape[1]
             return X
-        values = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse=True,
-            ensure_all_finite=False,
-            dtype="numeric",
-            ensure_min_samples=1,
-        )
+        checks.open_frame(X)  # before scikit-learn reads it
+        values = validate_data(self, X, reset=reset, accept_sparse=True, ensure_all_finite=False)
         keeps_more = hasattr(X, "columns") or isinstance(X, np.ma.MaskedArray)
         source = X if keeps_more else values  # names of a frame, the mask of an array
         return Relation.build(source, unseen=unseen, kind=kind, binarize=self.binarize)
@@ -394,17 +362,10 @@ class IRM(BiclusterMixin, BaseEstimator):
         if isinstance(model, str):
             return None
         if not isinstance(model, IRM):
-            limit = checks.check_clusters(self.max_clusters)
+            limit = checks.check_one_or_two("max_clusters", self.max_clusters, None)
             return soft_labels(checks.check_labels(model, relation.sizes, limit))
         check_is_fitted(model)
-        earlier = model.result_.relation
-        if (earlier.kind, earlier.shape) != (relation.kind, relation.shape):
-            msg = (
-                f"The earlier model has a {earlier.kind} relation of shape {earlier.shape}, but "
-                f"this one is {relation.kind} of shape {relation.shape}. Pass warm_start=False and "
-                "init='spectral'."
-            )
-            raise ValueError(msg)
+        checks.check_same_form(model.result_.relation, relation)
         return [q.copy() for q in model.result_.memberships]
 
     def _callback(self) -> Callback | None:
@@ -414,20 +375,14 @@ class IRM(BiclusterMixin, BaseEstimator):
         """Set the fitted attributes."""
         self.result_ = result
         self.row_labels_, self.column_labels_ = result.labels[0], result.labels[-1]
-        if result.relation.repeated:
-            self.labels_ = result.labels[0]
-        elif hasattr(self, "labels_"):
-            del self.labels_
+        self.labels_ = result.labels[0]
         self.row_membership_ = result.memberships[0]
         self.column_membership_ = result.memberships[-1]
-        self.block_probability_ = result.block_probability
-        self.block_links_ = result.n
-        self.block_cells_ = result.n + result.N
+        self.block_probability_, self.degrees_ = result.block_probability, result.degrees
+        self.block_links_, self.block_cells_ = result.n, result.n + result.N
         a, b = result.hyper.prior
         self.concentration_ = tuple(result.hyper.alpha)
         self.block_prior_ = (a, b) if result.hyper.per_block else (a.item(), b.item())
-        self.log_evidence_ = result.log_evidence
-        self.stability_ = result.stability
-        self.n_iter_ = len(result.trace)
-        self.converged_ = result.converged
+        self.log_evidence_, self.stability_ = result.log_evidence, result.stability
+        self.n_iter_, self.converged_ = len(result.trace), result.converged
         self.trace_ = [sweep.as_dict() for sweep in result.trace]

@@ -1,10 +1,12 @@
 """Relations drawn from the model, with the truth they were drawn from (MODEL 2)."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
 
+from coblock.io import refuse
 from coblock.kernels import Floats, Indices
 from coblock.model.checks import check_choice, check_number, check_whole_number
 
@@ -65,15 +67,11 @@ def draw_relation(
 ) -> Drawn:
     """Draw link probabilities of the blocks, and then links row by row."""
     shape = (int(row_labels.max()) + 1, int(column_labels.max()) + 1)
-    probability = rng.beta(*link_prior, size=shape)
-    rows = [
-        np.flatnonzero(rng.random(column_labels.size) < probability[k, column_labels])
-        for k in row_labels
-    ]
-    start = np.append(0, np.cumsum([row.size for row in rows]))
-    index = np.concatenate(rows)
-    shape = (row_labels.size, column_labels.size)
-    X = sparse.csr_array((np.ones(index.size), index, start), shape=shape)
+    probability, columns = rng.beta(*link_prior, size=shape), column_labels.size
+    of_row = probability[:, column_labels]
+    rows = [np.flatnonzero(rng.random(columns) < of_row[k]) for k in row_labels]
+    start, index = np.append(0, np.cumsum([row.size for row in rows])), np.concatenate(rows)
+    X = sparse.csr_array((np.ones(index.size), index, start), shape=(row_labels.size, columns))
     return Drawn(X, row_labels, column_labels, probability)
 
 
@@ -83,7 +81,7 @@ def generate(
     *,
     alpha: float = 1.0,
     link_prior: tuple[float, float] = LINK_PRIOR,
-    process: str = "crp",
+    process: Literal["crp", "sticks"] = "crp",
     max_clusters: int = 50,
     random_state: int | None = None,
 ) -> Drawn:
@@ -119,10 +117,8 @@ def generate(
     rng = np.random.default_rng(random_state)
     labels = []
     for size in (rows, columns):
-        if process == "crp":
-            label = draw_crp(size, alpha, rng)
-        else:
-            label = draw_sticks(size, alpha, max_clusters, rng)
+        crp = process == "crp"
+        label = draw_crp(size, alpha, rng) if crp else draw_sticks(size, alpha, max_clusters, rng)
         labels.append(np.unique(label, return_inverse=True)[1].astype(np.int32))
     return draw_relation(labels[0], labels[1], rng, link_prior)
 
@@ -141,12 +137,10 @@ def planted(
     shape: tuple[int, int], clusters: tuple[int, int], random_state: int | None = None
 ) -> Drawn:
     """Draw a relation with exactly these numbers of clusters."""
-    rng = np.random.default_rng(random_state)
-    labels = []
+    rng, labels = np.random.default_rng(random_state), []
     for size, K in zip(shape, clusters, strict=True):
         check_whole_number("clusters", K, 1)
         if size < K:
-            msg = f"{size:,} objects cannot fill {K:,} clusters. Use fewer clusters."
-            raise ValueError(msg)
+            refuse(f"{size:,} objects cannot fill {K:,} clusters. Use fewer clusters.")
         labels.append(draw_clusters(size, K, rng))
     return draw_relation(labels[0], labels[1], rng)

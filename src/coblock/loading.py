@@ -1,44 +1,69 @@
 """Fitted estimators from model files and from checkpoints."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from coblock.estimator import IRM
-from coblock.inference.settings import Settings
-from coblock.io import checkpoint, model_file
-from coblock.io.checkpoint import CheckpointError, StoredFit
+from coblock.io import checkpoint, model_file, multi_checkpoint, multi_file
+from coblock.io.atomic import hold
+from coblock.io.checkpoint import CheckpointError, StoredFit, is_of_type
+from coblock.io.container import convert_refusals, require
 from coblock.io.model_file import ModelFileError
-from coblock.model.trace import Callback
+from coblock.multi import MultiIRM
+
+PARAMETERS: dict[str, Any] = {  # the types that they have in a file
+    **dict.fromkeys(("relation", "inference", "init", "prior", "variance", "hyperparameters"), str),
+    **dict.fromkeys(("refine", "warm_start", "verbose"), bool | int),
+    **dict.fromkeys(("max_iter", "n_init"), int),
+    "degree_corrected": bool | str,
+    **dict.fromkeys(("burn_in", "n_jobs", "random_state"), int | None),
+    **{"binarize": float | int | None, "tol": float | int},
+    **{"max_clusters": int | tuple[int, int] | None, "batch_size": int | tuple[int, int] | str},
+    "concentration": float | int | tuple[float | int, ...] | None,
+    **dict.fromkeys(
+        ("block_prior", "hyperprior", "block_hyperprior"), tuple[float | int, ...] | None
+    ),
+    **dict.fromkeys(("checkpoint", "callback", "engine"), NoneType),
+}
 
 
-def load(path: str | Path) -> IRM:
-    """Return the fitted model that :meth:`IRM.save` has written; nothing in the file is run.
+def load(path: str | Path) -> Any:
+    """Return the fitted IRM or MultiIRM whose ``save`` has written a file; nothing in it is run.
 
     Raises
     ------
     ModelFileError
         With a sentence, where the file is not a model, damaged, or of a newer version.
     """
+    if multi_file.has_format(path, multi_file.FORMAT):
+        result, parameters = multi_file.load_result(path)
+        several = MultiIRM(**parameters)
+        several._publish(result)
+        return several
     stored = model_file.load(path)
-    model = _make_estimator(stored.parameters, path, "a model", ModelFileError)
+    with convert_refusals(path, "a model", ModelFileError):
+        model = _make_estimator(stored.parameters)
     model._publish(stored.result)
     _set_features(model, feature_names=stored.feature_names)
     return model
 
 
-def resume(path: str | Path, *, callback: Callback | None = None, keep: bool = False) -> IRM:
+def resume(path: str | Path, *, callback: Any = None, keep: bool = False) -> Any:
     """Continue the fit of a checkpoint to its end; the bits are those of an uninterrupted fit.
 
     Parameters
     ----------
     path : str or Path
-        A file that ``IRM(checkpoint=path)`` has written, with the data and all parameters.
+        A file that ``IRM(checkpoint=path)`` or ``MultiIRM(checkpoint=path)`` has written, with the
+        data and all parameters.
     callback : callable, optional
-        As of :class:`~coblock.IRM`; it is not in the file.
+        As of the estimator; it is not in the file.
     keep : bool
         Do not remove the checkpoint at the end.
 
@@ -47,11 +72,17 @@ def resume(path: str | Path, *, callback: Callback | None = None, keep: bool = F
     CheckpointError
         With a sentence, where the file is not a checkpoint, damaged, or of another format.
     """
-    unfinished = Unfinished.read(path)
-    unfinished.model.set_params(callback=callback)
-    unfinished.fit()
-    if not keep:
-        Path(path).unlink(missing_ok=True)
+    if multi_file.has_format(path, multi_checkpoint.FORMAT):
+        with hold(path):
+            fit, parameters = multi_checkpoint.read(path)
+            several = MultiIRM(**parameters, callback=callback, checkpoint=path)
+            several._continue(fit)
+            if not keep:
+                Path(path).unlink(missing_ok=True)
+        return several
+    with Unfinished.open(path) as unfinished:
+        unfinished.model.set_params(callback=callback)
+        unfinished.fit(keep=keep)
     return unfinished.model
 
 
@@ -63,42 +94,38 @@ class Unfinished:
     stored: StoredFit
 
     @classmethod
-    def read(cls, path: str | Path) -> "Unfinished":
-        """Read a checkpoint; see :func:`resume`."""
+    @contextmanager
+    def open(cls, path: str | Path) -> "Iterator[Unfinished]":
+        """Lock and read a checkpoint; refuse one whose settings are not its parameters."""
+        checkpoint.check_exists(path)
+        with hold(path):
+            yield cls._read(path)
+
+    @classmethod
+    def _read(cls, path: str | Path) -> "Unfinished":
         stored = checkpoint.read(path)
-        model = _make_estimator(stored.parameters, path, "a checkpoint", CheckpointError)
-        _check_settings(model, stored.fit.settings, path)
+        settings = stored.fit.settings
+        with convert_refusals(path, "a checkpoint", CheckpointError):
+            model = _make_estimator(stored.parameters)
+            asked = IRM(**(model.get_params() | {"init": "spectral"}))._settings()
+            same = replace(asked, init=settings.init, n_jobs=settings.n_jobs) == settings
+            require(same, "its settings are not its parameters.")
         return cls(model.set_params(checkpoint=path), stored)
 
-    def fit(self) -> None:
-        """Run the fit to its end; the checkpoint stays."""
-        self.model._continue(self.stored)
+    def fit(self, *, keep: bool) -> None:
+        """Run the fit to its end; the checkpoint is removed unless it is to be kept."""
+        self.model._continue(self.stored, keep=keep)
         _set_features(self.model, feature_names=self.stored.feature_names)
 
 
-def _make_estimator(
-    parameters: Mapping[str, Any], path: str | Path, what: str, kind: type[ValueError]
-) -> IRM:
-    unknown = sorted(set(parameters) - set(IRM().get_params()))
-    if unknown:
-        msg = (
-            f"{path} cannot be used as {what}: it has {len(unknown)} parameters that this version "
-            f"of coblock does not know; the first is {unknown[0][:40]!r}. Update coblock."
-        )
-        raise kind(msg)
+def _make_estimator(parameters: Mapping[str, Any]) -> IRM:
+    """Return an estimator; a file chooses no path, no function and no engine."""
+    unknown = sorted(set(parameters) - set(PARAMETERS))
+    found = f"it has {len(unknown)} parameters that this version of coblock does not know"
+    require(not unknown, f"{found}; the first is {''.join(unknown[:1])[:40]!r}. Update coblock.")
+    for name, value in parameters.items():
+        require(is_of_type(value, PARAMETERS[name]), f"its parameter {name} is of the wrong type.")
     return IRM(**parameters)
-
-
-def _check_settings(model: IRM, settings: Settings, path: str | Path) -> None:
-    """Refuse a checkpoint whose settings are not those that its parameters give."""
-    try:
-        asked = IRM(**(model.get_params() | {"init": "spectral"}))._settings()
-    except (TypeError, ValueError) as error:
-        msg = f"{path} cannot be used as a checkpoint: {error}"
-        raise CheckpointError(msg) from error
-    if replace(asked, init=settings.init, n_jobs=settings.n_jobs) != settings:
-        msg = f"{path} cannot be used as a checkpoint: its settings are not its parameters."
-        raise CheckpointError(msg)
 
 
 def _set_features(model: IRM, *, feature_names: bool) -> None:

@@ -1,7 +1,7 @@
 """Score predictions of held-out cells by the protocol of the paper."""
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ from sklearn.base import clone
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from coblock.analysis.prediction import mean_log_probability
+from coblock.io import refuse
 from coblock.kernels import Floats
-from coblock.model.checks import check_number, check_whole_number
+from coblock.model.checks import Kind, check_number, check_whole_number
 from coblock.model.relation import Relation
 
-MAX_HELD_OUT = 5_000_000  # cells of a run; each costs the fit as much time as a link
+MAX_HELD = 5_000_000  # cells of a run; each costs the fit as much time as a link
 MAX_DRAWN = 20_000_000  # random numbers in memory at a time
 
 CellNumbers = NDArray[np.int64]  # row * columns + column, ascending
@@ -37,15 +38,9 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of the held-out cells of one run.
+    """Scores of one run: mean log probability per held-out cell, and quality of the ranking.
 
-    Attributes
-    ----------
-    log_likelihood : float
-        Mean log probability per held-out cell.
-    auc, average_precision : float
-        Quality of the ranking of links before other cells; NaN if all held-out cells are links,
-        or none is.
+    ``auc`` and ``average_precision`` are NaN if all held-out cells are links, or none is.
     """
 
     log_likelihood: float
@@ -55,18 +50,12 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores of all runs, their means and standard deviations.
+    """Scores of all runs, their means and standard deviations; that of a single run is NaN.
 
-    Attributes
-    ----------
-    runs : tuple of Scores
-        One for each run.
-    mean, deviation : Scores
-        Over the runs; the deviation of a single run is NaN.
-    held_out : int
-        Number of cells held out in a run.
-    sampled : bool
-        Whether only a sample of the zeros was held out.
+    ``held_out`` is the number of cells held out in a run, and ``sampled`` says whether only a
+    sample of the zeros was held out. ``baselines`` are the mean scores of two simple predictions
+    for the same cells: ``density``, the share of links of all other cells, and ``degrees``, the
+    product of the shares of the row and of the column over the density.
     """
 
     runs: tuple[Scores, ...]
@@ -74,6 +63,7 @@ class Evaluation:
     deviation: Scores
     held_out: int
     sampled: bool
+    baselines: dict[str, Scores] = field(default_factory=dict)
 
 
 def hold_out(X: Any, share: float = 0.1, random_state: int | None = None) -> HeldOut:
@@ -89,16 +79,15 @@ def hold_out(X: Any, share: float = 0.1, random_state: int | None = None) -> Hel
     check_number("share", share, largest=1.0)
     X = sparse.csr_array(X)
     if np.isnan(X.data).any():
-        msg = (
+        refuse(
             f"{np.isnan(X.data).sum():,} cells are NaN, that is, unseen. A cell without a known "
             "value cannot be held out. Pass the links without these cells."
         )
-        raise ValueError(msg)
-    cells = _Cells.of(Relation.build(X))
+    cells = _Cells.of(Relation.build(sparse.csr_array(X > 0)))
     size = X.shape[0] * X.shape[1]
     rng = np.random.default_rng(random_state)
     chosen = np.sort(rng.choice(size, round(share * size), replace=False, shuffle=False))
-    held = cells.hold_out(chosen, _is_in(chosen, cells.links))
+    held = cells.hold_out(chosen, np.isin(chosen, cells.links, assume_unique=True))
     return replace(held, X=sparse.csr_array(X.multiply(held.X)))  # with the values of X
 
 
@@ -109,30 +98,19 @@ def evaluate(
     share: float = 0.1,
     runs: int = 5,
     seed: int = 0,
-    largest: int = MAX_HELD_OUT,
+    largest: int = MAX_HELD,
 ) -> Evaluation:
     """Hold out a share of the observed cells, fit the rest and score the held-out cells.
+
+    ``X`` is as for :meth:`IRM.fit`. Unseen cells, and cells of an object with itself, are not held
+    out. Each of the ``runs`` holds out other cells and fits a copy of the model with another random
+    state. The same ``seed`` gives the same scores.
 
     If the share is more than ``largest`` cells, the same share of the links and a sample of the
     zeros are held out, ``largest`` cells in all. Sampled zeros have weights, so that all scores
     estimate those of the whole share. A fit that sees nearly all zeros but not the held-out links
     underestimates links; the odds of the predicted links are corrected for this. The average
     precision of a sample of a few hundred zeros is slightly too high.
-
-    Parameters
-    ----------
-    X : sparse matrix, array, data frame or Relation
-        As for :meth:`IRM.fit`. Unseen cells, and cells of an object with itself, are not held out.
-    model : IRM
-        Estimator to fit; it is not changed. Each run has its own random state.
-    share : float
-        Share of the observed cells that is held out.
-    runs : int
-        Number of fits; each holds out other cells.
-    seed : int
-        The same seed gives the same scores.
-    largest : int
-        Largest number of cells to hold out in a run.
 
     Examples
     --------
@@ -148,26 +126,45 @@ def evaluate(
     relation = X
     if not isinstance(X, Relation):
         relation = Relation.build(X, kind=model.relation, binarize=model.binarize)
-    scores = []
+    scores, simple = [], []
     for sequence in np.random.SeedSequence(check_whole_number("seed", seed, 0)).spawn(runs):
         rng = np.random.default_rng(sequence)
         held = sample_held_out(relation, share, rng, largest=largest)
         estimator = clone(model).set_params(random_state=int(rng.integers(2**31)))
-        scores.append(score(estimator.fit(without_cells(relation, held)), held))
+        left = without_cells(relation, held)
+        simple.append(score_baselines(left, held))
+        scores.append(score(estimator.fit(left), held))
     table = np.array([astuple(run) for run in scores])
-    deviation = table.std(axis=0, ddof=1) if runs > 1 else np.full(3, np.nan)
-    return Evaluation(
-        tuple(scores),
-        Scores(*table.mean(axis=0).tolist()),
-        Scores(*deviation.tolist()),
-        held.rows.size,
-        held.sampled,
-    )
+    spread = table.std(axis=0, ddof=1) if runs > 1 else np.full(3, np.nan)
+    mean, deviation = (Scores(*values.tolist()) for values in (table.mean(axis=0), spread))
+    baselines = {
+        name: Scores(*np.mean([astuple(run[name]) for run in simple], axis=0).tolist())
+        for name in simple[0]
+    }
+    return Evaluation(tuple(scores), mean, deviation, held.rows.size, held.sampled, baselines)
 
 
 def score(model: Any, held: HeldOut) -> Scores:
     """Return the scores of the held-out cells under a model that was fitted without them."""
-    probability = model.link_probability(held.rows, held.columns)
+    return _score(model.link_probability(held.rows, held.columns), held)
+
+
+def score_baselines(left: Relation, held: HeldOut) -> dict[str, Scores]:
+    """Return the scores of the density and of the degrees of a relation without the cells."""
+    density = (left.n_links + 0.5) / (left.n_cells + 1.0)
+    shares = []
+    for place, size in ((left.incidence[0][0], 1), (left.incidence[-1][-1], 0)):
+        seen = left.shape[size] - left.repeated - np.diff(place.unseen_start)
+        shares.append((np.diff(place.link_start) + density) / (seen + 1.0))
+    product = shares[0][held.rows] * shares[1][held.columns] / density
+    largest = 1.0 - 0.5 / (left.n_cells + 1.0)
+    constant = np.full(held.rows.size, density)
+    found = {"density": constant, "degrees": np.minimum(product, largest)}
+    return {name: _score(probability, held) for name, probability in found.items()}
+
+
+def _score(probability: Floats, held: HeldOut) -> Scores:
+    """Return the scores of predicted probabilities of the held-out cells."""
     probability = probability / (probability + (1.0 - probability) * held.odds)
     values, weights = held.values, held.weights
     log_likelihood = mean_log_probability(probability, values, weights)
@@ -181,48 +178,38 @@ def score(model: Any, held: HeldOut) -> Scores:
 
 
 def sample_held_out(
-    relation: Relation, share: float, rng: np.random.Generator, *, largest: int = MAX_HELD_OUT
+    relation: Relation, share: float, rng: np.random.Generator, *, largest: int = MAX_HELD
 ) -> HeldOut:
-    """Hold out a share of the observed cells, or a weighted sample of ``largest`` cells.
-
-    A sample has the same share of the links, at most ``largest // 2`` of them, and zeros.
-    """
+    """Hold out a share of the observed cells, or a weighted sample of ``largest`` cells."""
     cells = _Cells.of(relation)
     count = round(share * cells.n_observed)
     if count in {0, cells.n_observed}:
-        msg = (
+        refuse(
             f"A share of {share:g} of {cells.n_observed:,} observed cells leaves no cell to score, "
             "or none to fit. Choose another share, or pass more data."
         )
-        raise ValueError(msg)
     if count <= largest:
         chosen = cells.draw(count, rng)
-        return cells.hold_out(chosen, _is_in(chosen, cells.links))
+        return cells.hold_out(chosen, np.isin(chosen, cells.links, assume_unique=True))
     links = cells.links.size
     zeros = cells.n_observed - links
-    held_links = min(math.floor(share * links), largest // 2)
+    held_links = min(math.floor(share * links), largest // 2)  # the others are zeros
     held_zeros = min(math.floor(share * zeros), largest - held_links)
     chosen_links = _choose(cells.links, held_links, rng)
     only_zeros = replace(cells, unseen=_union(cells.unseen, cells.links))
     chosen = np.concatenate((chosen_links, only_zeros.draw(held_zeros, rng)))
     values = np.arange(chosen.size) < held_links
-    weights = np.where(
-        values, share * links / max(held_links, 1), share * zeros / max(held_zeros, 1)
-    )
+    per_link, per_zero = share * links / max(held_links, 1), share * zeros / max(held_zeros, 1)
+    weights = np.where(values, per_link, per_zero)
     odds = (1.0 - held_links / max(links, 1)) / (1.0 - held_zeros / max(zeros, 1))
     return replace(cells.hold_out(chosen, values), weights=weights, odds=odds, sampled=True)
 
 
 def without_cells(relation: Relation, held: HeldOut) -> Relation:
     """Return the relation with the held-out cells unseen."""
-    left = Relation.from_patterns(
-        held.X,
-        held.unseen,
-        kind=relation.kind,
-        row_names=relation.row_names,
-        column_names=relation.column_names,
-    )
-    return replace(left, own_link=relation.own_link, own_seen=relation.own_seen)
+    left = Relation.from_patterns(held.X, held.unseen, kind=relation.kind)
+    kept = ("row_names", "column_names", "own_link", "own_seen")
+    return replace(left, **{name: getattr(relation, name) for name in kept})
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +217,7 @@ class _Cells:
     """The links and the unseen cells of a relation as numbers; an undirected pair is one cell."""
 
     shape: tuple[int, int]
-    kind: str
+    kind: Kind
     links: CellNumbers
     unseen: CellNumbers
 
@@ -248,56 +235,37 @@ class _Cells:
     def n_observed(self) -> int:
         """Number of cells that can be held out; those of an object with itself cannot."""
         rows, columns = self.shape
-        if self.kind == "undirected":
-            return rows * (rows - 1) // 2 - self.unseen.size
-        return rows * (columns - (self.kind == "directed")) - self.unseen.size
+        cells = rows * columns if self.kind == "bipartite" else rows * (rows - 1)
+        return cells // (2 if self.kind == "undirected" else 1) - self.unseen.size
 
     def draw(self, count: int, rng: np.random.Generator) -> CellNumbers:
-        """Draw observed cells without replacement; all sets of ``count`` cells are equally likely.
-
-        Numbers are drawn until enough distinct cells are found, so that no array has the size of
-        the relation.
-        """
+        """Draw observed cells without replacement, with no array of the size of the relation."""
         size = self.shape[0] * self.shape[1]
         found = np.zeros(0, dtype=np.int64)
         while found.size < count:
             per_cell = size / (self.n_observed - found.size)  # expected draws per new cell
             tries = math.ceil(1.1 * (count - found.size) * per_cell) + 16
             drawn = _union(rng.integers(size, size=min(tries, MAX_DRAWN)))
-            found = _union(found, drawn[self._can_be_held_out(drawn)])
+            row, column = np.divmod(drawn, self.shape[1])
+            possible = ~np.isin(drawn, self.unseen, assume_unique=True)
+            if self.kind != "bipartite":
+                possible &= row < column if self.kind == "undirected" else row != column
+            found = _union(found, drawn[possible])
         return _choose(found, count, rng)
 
     def hold_out(self, chosen: CellNumbers, values: NDArray[np.bool_]) -> HeldOut:
         """Return the chosen cells and what is left; the chosen links and zeros each ascend."""
         return HeldOut(
-            self._matrix(self.links[~_is_in(self.links, chosen[values])]),
+            self._matrix(self.links[~np.isin(self.links, chosen[values], assume_unique=True)]),
             self._matrix(_union(self.unseen, chosen)),
             *np.divmod(chosen, self.shape[1]),
             values,
         )
 
-    def _can_be_held_out(self, cells: CellNumbers) -> NDArray[np.bool_]:
-        possible = ~_is_in(cells, self.unseen)
-        row, column = np.divmod(cells, self.shape[1])
-        if self.kind == "undirected":
-            return possible & (row < column)
-        return possible & (row != column) if self.kind == "directed" else possible
-
     def _matrix(self, cells: CellNumbers) -> sparse.csr_array:
         """Return a sparse matrix of ones at the cells."""
-        rows, columns = self.shape
-        start = np.searchsorted(cells, np.arange(rows + 1) * columns)
-        index = (cells % columns).astype(np.int32)
-        ones = np.ones(cells.size, dtype=np.int8)
-        return sparse.csr_array((ones, index, start), shape=self.shape)
-
-
-def _is_in(cells: CellNumbers, ascending: CellNumbers) -> NDArray[np.bool_]:
-    """Return which cells are among the ascending ones."""
-    if ascending.size == 0:
-        return np.zeros(cells.size, dtype=bool)
-    at = np.minimum(np.searchsorted(ascending, cells), ascending.size - 1)
-    return ascending[at] == cells
+        at = np.divmod(cells, self.shape[1])
+        return sparse.csr_array((np.ones(cells.size, dtype=np.int8), at), shape=self.shape)
 
 
 def _union(*parts: CellNumbers) -> CellNumbers:

@@ -1,18 +1,20 @@
-"""Predict links between fitted objects, and the clusters of new rows (MODEL 13)."""
+"""What a fit says of pairs: links, shared clusters; and the clusters of new rows (MODEL 13)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from threadpoolctl import threadpool_limits
 
+from coblock.analysis.degrees import corrected_probability, corrected_table, fold_in_degrees
 from coblock.kernels import BlockTables, Floats
-from coblock.kernels.memberships import column_sums, hard_labels
-from coblock.kernels.prediction import fold_in_all
-from coblock.model.relation import Relation
-from coblock.model.result import Result
+from coblock.kernels.cvb0 import fold_in_all
+from coblock.kernels.memberships import column_sums, hard_labels, stick_log_prior
+from coblock.model.relation import Relation, column_shares
+from coblock.model.result import Result, match_memberships
 
 CHUNK = 1 << 16  # pairs that are predicted at a time, to bound memory
 SMALLEST_PROBABILITY = 1e-300  # keeps logarithms finite
@@ -21,20 +23,25 @@ GROUP = 16  # columns per maximum in the search for a threshold
 TIED = 1e-9  # relative difference below which probabilities are equal
 
 Positions = NDArray[np.int64]
+Ranking = tuple[Positions, Floats]  # the best columns of each row, and their link probabilities
 
 
 def link_probability(result: Result, rows: Positions, columns: Positions) -> Floats:
     """Return P(x_ij = 1) for pairs of rows and columns, both 1-D."""
-    predict = _from_samples if result.samples else _from_memberships
     out = np.empty(rows.size)
     for start in range(0, rows.size, CHUNK):
         part = slice(start, start + CHUNK)
-        out[part] = predict(result, rows[part], columns[part])
+        out[part] = _pair_probability(result, rows[part], columns[part])
     return out
 
 
-def _from_memberships(result: Result, rows: Positions, columns: Positions) -> Floats:
-    probability = result.block_probability
+def _pair_probability(result: Result, rows: Positions, columns: Positions) -> Any:
+    if result.degrees is not None and result.degrees.model is not None:
+        return corrected_probability(result, result.degrees.model, rows, columns)
+    samples, probability = result.samples, result.block_probability
+    if samples:  # the mean over the kept samples of a Gibbs chain
+        found = (s.probability[s.labels[0][rows], s.labels[-1][columns]] for s in samples)
+        return sum(found) / len(samples)
     q_row, q_col = result.memberships[0], result.memberships[-1]
     out = np.einsum("ik,ik->i", q_row[rows] @ probability, q_col[columns])
     if result.relation.repeated:  # in its own cell an object has the same cluster twice
@@ -43,75 +50,68 @@ def _from_memberships(result: Result, rows: Positions, columns: Positions) -> Fl
     return out
 
 
-def _from_samples(result: Result, rows: Positions, columns: Positions) -> Floats:
-    """Return the mean over the kept samples of a Gibbs chain."""
-    total = np.zeros(rows.size)
-    for sample in result.samples:
-        total += sample.probability[sample.labels[0][rows], sample.labels[-1][columns]]
-    return total / len(result.samples)
-
-
-def recommend(
-    result: Result, rows: Positions, n: int, *, exclude_seen: bool
-) -> tuple[Positions, Floats]:
-    """Return the n most probable columns of each row, and their probabilities.
-
-    The object itself is never returned, and links are not if ``exclude_seen``. Equal probabilities
-    are ranked by position. If there are fewer than n candidates, the rest is -1 and NaN. Rows are
-    ranked in batches, so memory does not grow with rows x columns.
-    """
+def recommend(result: Result, rows: Positions, n: int, *, exclude_seen: bool) -> Ranking:
+    """Rank the columns of each row as :meth:`coblock.IRM.recommend` does, in batches of rows."""
     columns = np.full((rows.size, n), -1, dtype=np.int64)
     probability = np.full((rows.size, n), np.nan)
     ranked = min(n, result.relation.shape[1])
+    order = _order_of_ties(result.relation)
     step = max(BATCH_CELLS // result.relation.shape[1], 1)
     with threadpool_limits(1):  # for the same bits on all machines; batches are small
         for start in range(0, rows.size, step):
             part = slice(start, start + step)
-            score = _score_columns(result, rows[part])
-            _exclude(score, result.relation, rows[part], links=exclude_seen)
-            columns[part, :ranked], probability[part, :ranked] = _best(score, ranked)
+            score = _score_columns(result, rows[part], exclude_seen=exclude_seen)
+            best, probability[part, :ranked] = _best(score[:, order], ranked)
+            columns[part, :ranked] = order[best]
     excluded = probability < 0.0
     columns[excluded], probability[excluded] = -1, np.nan
     return columns, probability
 
 
-def _score_columns(result: Result, rows: Positions) -> Floats:
-    """Return the link probabilities of some rows with every column."""
-    if not result.samples:
-        q_row, q_col = result.memberships[0], result.memberships[-1]
-        return (q_row[rows] @ result.block_probability) @ q_col.T
-    total = np.zeros((rows.size, result.relation.shape[1]))
-    for sample in result.samples:
-        total += sample.probability[sample.labels[0][rows]][:, sample.labels[-1]]
-    return total / len(result.samples)
+def _order_of_ties(relation: Relation) -> Positions:
+    """Return all columns in the order of equal probabilities: by lift, and then by name."""
+    names = relation.column_names or (relation.row_names if relation.repeated else None)
+    position = np.arange(relation.shape[1]) if names is None else np.array(names)
+    return np.lexsort((position, column_shares(relation)))
 
 
-def _exclude(score: Floats, relation: Relation, rows: Positions, *, links: bool) -> None:
-    """Set the scores of the object itself, and of its links, to -1."""
-    if relation.repeated:
+def _score_columns(result: Result, rows: Positions, *, exclude_seen: bool) -> Any:
+    """Return the link probabilities of some rows with every column; -1 for excluded columns."""
+    samples, q_row, q_col = result.samples, result.memberships[0], result.memberships[-1]
+    score: Any
+    if result.degrees is not None and result.degrees.model is not None:
+        score = corrected_table(result, result.degrees.model, rows)
+    elif samples:
+        found = (s.probability[s.labels[0][rows]][:, s.labels[-1]] for s in samples)
+        score = sum(found) / len(samples)
+    else:
+        score = (q_row[rows] @ result.block_probability) @ q_col.T
+    if result.relation.repeated:
         score[np.arange(rows.size), rows] = -1.0
-    if links:
-        place = relation.incidence[0][0]
+    if exclude_seen:
+        place = result.relation.incidence[0][0]
         for line, row in zip(score, rows, strict=True):
             line[place.link[place.link_start[row] : place.link_start[row + 1]]] = -1.0
+    return score
 
 
-def _best(score: Floats, n: int) -> tuple[Positions, Floats]:
-    """Return positions and values of the n largest of each line, ties by position."""
+def _best(score: Floats, n: int) -> Ranking:
+    """Return positions and values of the n largest of each line, descending, ties by position."""
     position = np.empty((len(score), n), dtype=np.int64)
     for i, (line, bound) in enumerate(zip(score, _bound_of_nth(score, n), strict=True)):
         candidates = np.flatnonzero(line >= bound - TIED * abs(bound))
         position[i] = candidates[_top(line[candidates], n)]
     value = np.take_along_axis(score, position, axis=1)
-    order = _ranking(value)
+    order = np.argsort(-value, axis=1, kind="stable")
+    falling = np.take_along_axis(value, order, axis=1)
+    drops = falling[:, 1:] < falling[:, :-1] - TIED * np.abs(falling[:, :-1])
+    group = np.concatenate((np.zeros((len(value), 1)), np.cumsum(drops, axis=1)), axis=1)
+    order = np.take_along_axis(order, np.lexsort((order, group), axis=1), axis=1)
     return np.take_along_axis(position, order, axis=1), np.take_along_axis(value, order, axis=1)
 
 
 def _bound_of_nth(score: Floats, n: int) -> Floats:
-    """Return a lower bound of the n-th largest entry of each line that few other entries reach.
-
-    It is the n-th largest of the maxima of groups of entries, which is cheap to find.
-    """
+    """Return a lower bound of the n-th largest entry: the n-th largest maximum of groups."""
     width = max(score.shape[1] // GROUP, min(n, score.shape[1]))
     grouped = score[:, : score.shape[1] // width * width].reshape(len(score), -1, width)
     largest = grouped.max(axis=1)
@@ -125,15 +125,6 @@ def _top(value: Floats, n: int) -> Positions:
     tied = np.flatnonzero((value >= nth - TIED * abs(nth)) & ~better)
     better[tied[: n - np.count_nonzero(better)]] = True
     return np.flatnonzero(better)
-
-
-def _ranking(value: Floats) -> Positions:
-    """Return the descending order of each line; ties keep their order."""
-    order = np.argsort(-value, axis=1, kind="stable")
-    falling = np.take_along_axis(value, order, axis=1)
-    drops = falling[:, 1:] < falling[:, :-1] - TIED * np.abs(falling[:, :-1])
-    group = np.concatenate((np.zeros((len(value), 1)), np.cumsum(drops, axis=1)), axis=1)
-    return np.take_along_axis(order, np.lexsort((order, group), axis=1), axis=1)
 
 
 def mean_log_probability(
@@ -161,21 +152,109 @@ def align(new: Relation, columns: Sequence[str]) -> tuple[Relation, list[str]]:
         ones = np.ones(cells[0].size)
         patterns.append(sparse.csr_array((ones, cells), shape=(new.shape[0], len(columns))))
         patterns[-1].sort_indices()
-    aligned = Relation.from_patterns(
-        *patterns, row_names=new.row_names, column_names=tuple(columns)
-    )
-    return aligned, [name for name in names if name not in position]
+    found = Relation.from_patterns(*patterns, row_names=new.row_names, column_names=tuple(columns))
+    return found, [name for name in names if name not in position]
 
 
 def fold_in(result: Result, new: Relation) -> Floats:
     """Return the memberships of new rows, given the fitted columns and counts (MODEL 5, 13).
 
-    ``new`` is a bipartite relation of new rows and the fitted columns. In a directed model its
-    links go from the new objects to fitted ones; in an undirected model they are pairs of both.
+    ``new`` has the new rows and the fitted columns. In a directed model its links go to the latter.
+    The prior is that of the fit, given that a new row is in a fitted cluster (MODEL 4,
+    eq:IRM_2dom_Gibbs_z_1_1).
     """
-    q_row, q_col = result.memberships[0], result.memberships[-1]
-    soft, unknown = np.zeros((0, 0)), np.zeros(0, dtype=np.int32)
-    rows = new.view(0, soft, unknown, q_row.sum(axis=0), result.hyper.alpha[0])
+    if result.degrees is not None and result.degrees.model is not None:
+        return fold_in_degrees(result, result.degrees.model, new)
+    return np.asarray(softmax(_score_rows(result, new)[0], axis=1))
+
+
+def log_probability_of_rows(result: Result, new: Relation) -> Floats:
+    """Return the log probability of all observed cells of each new row, given the fit (MODEL 13).
+
+    It is that of the row in each fitted cluster, averaged with the prior of :func:`fold_in`.
+    """
+    if result.degrees is not None and result.degrees.model is not None:
+        msg = "New rows of a degree-corrected fit have no score. Use score_links for fitted ones."
+        raise ValueError(msg)
+    score, log_prior = _score_rows(result, new)
+    return np.asarray(logsumexp(score, axis=1) - logsumexp(log_prior))
+
+
+def _score_rows(result: Result, new: Relation) -> tuple[Floats, Floats]:
+    """Return log prior plus log likelihood of each cluster for each new row, and the log prior."""
+    q_col, m, alpha = result.memberships[-1], result.blocks.m[0], result.hyper.alpha[0]
+    if result.samples:  # the blocks are those of the labels
+        q_col = np.eye(q_col.shape[1])[result.labels[-1]]
+    log_prior = np.log(np.maximum(m, SMALLEST_PROBABILITY))
+    if result.sticks is not None:
+        order = result.sticks[0]
+        stick_log_prior(m[order], alpha, log_prior)
+        log_prior = log_prior[np.argsort(order)]
+    rows = new.view(0, np.zeros((0, 0)), np.zeros(0, dtype=np.int32), m, alpha)
     columns = new.view(1, q_col, hard_labels(q_col), column_sums(q_col), 1.0)
     tables = BlockTables(result.n, result.N, *result.hyper.tables(result.blocks.clusters))
-    return np.asarray(softmax(fold_in_all(rows, columns, tables), axis=1))
+    return fold_in_all(rows, columns, tables, log_prior), log_prior
+
+
+def most_probable_label(result: Result, q: Floats) -> NDArray[np.int32]:
+    """Return the most probable cluster of new rows, among those with members."""
+    return q[:, : result.n_clusters[0]].argmax(axis=1).astype(np.int32)
+
+
+def describe_samples(result: Result) -> list[str]:
+    """Return one line about the samples, or about memberships without any; none for soft sweeps."""
+    samples, sweeps = result.samples, result.trace
+    if samples:
+        ranges = [f"{min(numbers)} to {max(numbers)}" for numbers in cluster_numbers(result)]
+        line = f"averaged over {len(samples):,} sampled partitions of {' x '.join(ranges)} clusters"
+        apart = chain_disagreement(result)
+        return [line if apart is None else f"{line}; chains disagree by {apart:.2f}"]
+    if not sweeps or sweeps[-1].moved is None:
+        return []
+    return ["memberships are around the partition found; no other numbers of clusters were sampled"]
+
+
+def same_cluster_probability(result: Result, d: int, first: Positions, second: Positions) -> Floats:
+    """Return the probability that two objects of domain ``d`` share a cluster, for each pair.
+
+    It is the fraction of the samples in which they do. Without samples the two memberships are
+    taken as independent.
+    """
+    if result.samples:
+        labels = (sample.labels[d] for sample in result.samples)
+        shared = sum((label[first] == label[second]).astype(float) for label in labels)
+        return np.asarray(shared / len(result.samples))
+    q = result.memberships[d]
+    return np.where(first == second, 1.0, np.einsum("ik,ik->i", q[first], q[second]))
+
+
+def cluster_numbers(result: Result) -> list[dict[int, float]]:
+    """Return, for each domain, the probability of each number of clusters."""
+    found = []
+    for d, label in enumerate(result.labels):
+        labels = [sample.labels[d] for sample in result.samples] or [label]
+        numbers, counts = np.unique([np.unique(each).size for each in labels], return_counts=True)
+        shares = counts / len(labels)
+        found.append(dict(zip(numbers.tolist(), shares.tolist(), strict=True)))
+    return found
+
+
+def chain_disagreement(result: Result) -> float | None:
+    """Return how far chains from several optima disagree, or None if there is only one.
+
+    It is the mean over chains and objects of the total variation distance between the memberships
+    that the samples of one chain give and those of all: 0 if they agree, 1 if they share nothing.
+    """
+    chains = sorted({sample.chain for sample in result.samples})
+    if len(chains) < 2:
+        return None
+    distances = []
+    for d, label in enumerate(result.labels):
+        means = []
+        for chain in chains:
+            labels = [sample.labels[d] for sample in result.samples if sample.chain == chain]
+            matched = sum(match_memberships(each, label) for each in labels)
+            means.append(np.asarray(matched) / len(labels))
+        gaps = np.abs(np.array(means) - np.mean(means, axis=0))
+        distances.append(0.5 * gaps.sum(axis=2).mean())
+    return float(np.mean(distances))

@@ -17,26 +17,17 @@ __all__ = ["Votes", "load_senate"]
 _VALUE = {"y": 1.0, "n": 0.0, ".": np.nan}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Votes:
-    """Votes of persons in roll calls.
+    """Votes of persons in roll calls."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_senators, n_votes)
-        1 for yea, 0 for nay, NaN for an unseen cell.
-    senators : list of str
-        Names of the rows, with party and state, as in ``"McCain (R-AZ)"``.
-    parties : list of str
-        Parties of the rows: ``"R"``, ``"D"`` or ``"I"`` for an independent.
-    votes : list of str
-        Names of the columns.
-    """
+    values: NDArray[np.float64]  #: 1 for yea, 0 for nay, NaN for an unseen cell
+    senators: list[str]  #: names of the rows, with party and state, as in "McCain (R-AZ)"
+    parties: list[str]  #: of the rows: "R", "D", or "I" for an independent
+    votes: list[str]  #: names of the columns
 
-    values: NDArray[np.float64]
-    senators: list[str]
-    parties: list[str]
-    votes: list[str]
+    def __repr__(self) -> str:
+        return f"Votes({len(self.senators):,} senators, {len(self.votes):,} votes)"
 
 
 def load_senate() -> Votes:
@@ -56,9 +47,6 @@ def load_senate() -> Votes:
     text = (files("coblock.datasets") / "senate109.csv").read_text(encoding="ascii")
     lines = list(csv.DictReader(text.splitlines()))
     values = np.array([[_VALUE[vote] for vote in line["votes"]] for line in lines])
-    return Votes(
-        values=values,
-        senators=[f"{line['name']} ({line['party']}-{line['state']})" for line in lines],
-        parties=[line["party"] for line in lines],
-        votes=[f"vote {number}" for number in range(1, values.shape[1] + 1)],
-    )
+    senators = [f"{line['name']} ({line['party']}-{line['state']})" for line in lines]
+    votes = [f"vote {number}" for number in range(1, values.shape[1] + 1)]
+    return Votes(values, senators, [line["party"] for line in lines], votes)

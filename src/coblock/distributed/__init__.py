@@ -11,7 +11,6 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(msg, name=error.name) from None
 
 from coblock.distributed.client import ClusterError
-from coblock.distributed.engine import DaskEngine
-from coblock.distributed.estimator import DistributedIRM, collect, fit_on_cluster, release
+from coblock.distributed.engine import DaskEngine, DistributedIRM, collect, fit_on_cluster, release
 
 __all__ = ["ClusterError", "DaskEngine", "DistributedIRM", "collect", "fit_on_cluster", "release"]

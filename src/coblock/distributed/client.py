@@ -1,36 +1,70 @@
-"""Connections to a cluster: checks, waiting for results, and errors in one sentence."""
+"""Connections to a cluster: checks, messages, results of tasks, and errors in one sentence."""
 
 import platform
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
+from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from distributed import Client, Future, KilledWorker, get_worker, wait
+from distributed import Client, Future, KilledWorker, Security, futures_of, wait
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.comm.core import connect as open_comm
+
+from coblock.io import refuse
 
 NO_WORKER_TIMEOUT = 60.0  # seconds without any worker before a fit ends
 CONNECT_TIMEOUT = 2.0  # seconds for a direct connection from the client to a worker
 POLL_INTERVAL = 2.0  # seconds between two checks of the cluster while tasks run
 PACKAGES = ("coblock", "numba", "numpy", "scipy")  # whose versions must agree for equal bits
+Message = TypeVar("Message")
 
 
 class ClusterError(RuntimeError):
     """The cluster cannot be reached, is unsuitable, or was lost; the message says what to do."""
 
 
-def connect(client: Client | str | None, timeout: float = 10.0) -> Client:
+def connect(
+    client: Client | str | None, security: Security | None = None, timeout: float = 10.0
+) -> Client:
     """Return a client that is connected to workers with the same versions.
 
-    None takes the client that was created last. ``timeout`` is in seconds, for the scheduler and
-    for a first worker.
+    None takes the client that was created last. ``security`` are the certificates for an address.
+    ``timeout`` is in seconds, for the scheduler and for a first worker. A client that is opened
+    here is closed if it is refused.
     """
-    if not isinstance(client, Client):
-        client = _open_client(client, timeout)
+    try:
+        client = Client.current() if client is None else client
+        options: dict[str, Any] = {"timeout": timeout, "set_as_default": False}
+        options["security"] = security
+        found = client if isinstance(client, Client) else Client(client, **options)
+    except (OSError, ValueError, TypeError) as error:
+        msg = (
+            f"No scheduler answers at {client!r} ({type(error).__name__}). Start one with: dask "
+            "scheduler, and pass the address that it prints, like tcp://host:8786. A scheduler "
+            "with TLS has an address like tls://host:8786 and needs certificates: security=."
+        )
+        if client is None:
+            msg = (
+                "There is no client. Pass client='tcp://host:8786', the address that dask "
+                "scheduler prints, or a distributed.Client."
+            )
+        raise ClusterError(msg) from None
+    try:
+        check_cluster(found, timeout)
+    except BaseException:
+        if found is not client:
+            found.close()
+        raise
+    return found
+
+
+def check_cluster(client: Client, timeout: float) -> None:
+    """Refuse a client without a scheduler, without workers, or with other versions there."""
     if client.status != "running":
         msg = f"The client is {client.status}, not connected to a scheduler. Create a new one."
         raise ClusterError(msg)
@@ -43,27 +77,6 @@ def connect(client: Client | str | None, timeout: float = 10.0) -> Client:
         )
         raise ClusterError(msg) from None
     check_versions(client)
-    return client
-
-
-def _open_client(address: str | None, timeout: float) -> Client:
-    if address is None:
-        try:
-            return Client.current()
-        except ValueError:
-            msg = (
-                "There is no client. Pass client='tcp://host:8786', the address that dask "
-                "scheduler prints, or a distributed.Client."
-            )
-            raise ClusterError(msg) from None
-    try:
-        return Client(address, timeout=timeout, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
-        msg = (
-            f"No scheduler answers at {address!r} ({type(error).__name__}). Start one with: dask "
-            "scheduler, and pass the address that it prints, like tcp://host:8786."
-        )
-        raise ClusterError(msg) from None
 
 
 def own_versions() -> dict[str, str]:
@@ -86,20 +99,40 @@ def check_versions(client: Client, here: dict[str, str] | None = None) -> None:
         if versions != here:
             pairs = ((name, versions.get(name), here[name]) for name in here)
             wrong = ", ".join(f"{name} {v} not {own}" for name, v, own in pairs if v != own)
-            msg = (
-                f"Worker {address} has other versions than this machine: {wrong}. "
-                "Install the same on all machines and start the workers again."
-            )
-            raise ClusterError(msg)
+            found = f"Worker {address} has other versions than this machine: {wrong}."
+            advice = "Install the same on all machines and start the workers again."
+            refuse(f"{found} {advice}", ClusterError)
 
 
-def gather_results(client: Client, futures: Sequence[Future]) -> list[Any]:
-    """Return the results of all tasks; raise an error if all workers stay away."""
-    last_seen = monotonic()
+def address_of(client: Client) -> str:
+    """Return the address of the scheduler."""
+    return str(client.scheduler_info(n_workers=0)["address"])
+
+
+def task_key(name: str) -> str:
+    """Return a new key; the dashboard shows the part before the number."""
+    return f"coblock-{name}-{uuid4().hex}"
+
+
+def send(message: Message) -> Message:
+    """Return a message as the result of a task, which Dask can compute again."""
+    return message
+
+
+def send_message(client: Client, message: Any, name: str) -> Future:
+    """Return a task whose result is a message; Dask recommends this for large arguments."""
+    with plain_errors(client), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        return client.submit(send, message, key=task_key(name))
+
+
+def gather_results(client: Client, futures: Sequence[Any]) -> list[Any]:
+    """Return the results of all tasks, nested as they are; raise an error if workers stay away."""
+    flat, last_seen = futures_of(futures), monotonic()
     with plain_errors(client), client.as_current():
-        while not all(future.done() for future in futures):
+        while not all(future.done() for future in flat):
             with suppress(TimeoutError):
-                wait(list(futures), timeout=POLL_INTERVAL)
+                wait(flat, timeout=POLL_INTERVAL)
                 break
             if client.status != "running":  # tasks that were submitted since then never end
                 raise CommClosedError
@@ -112,28 +145,29 @@ def gather_results(client: Client, futures: Sequence[Future]) -> list[Any]:
                     "continues from it."
                 )
                 raise ClusterError(msg)
-        return client.gather(list(futures), direct=_reaches_workers(client))
+        failed = [future for future in flat if future.status == "error"]
+        for error in filter(None, (future.exception() for future in failed)):
+            raise error
+        if failed:  # they depend on a failed task whose error Dask has dropped
+            client.retry(failed)
+            return gather_results(client, futures)
+        if client not in _reached:
+            workers, options = client.scheduler_info(n_workers=1)["workers"], client.connection_args
+            _reached[client] = client.sync(_can_connect, list(workers), options)
+        return client.gather(list(futures), direct=_reached[client])
 
 
 _reached: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 
 
-def _reaches_workers(client: Client) -> bool:
-    """Return whether the client can connect to workers; else the scheduler forwards results."""
-    if client not in _reached:
-        workers = list(client.scheduler_info(n_workers=1)["workers"])
-        options = client.connection_args
-        _reached[client] = bool(workers) and client.sync(_can_connect, workers[0], options)
-    return _reached[client]
-
-
-async def _can_connect(worker: str, options: dict[str, Any]) -> bool:
-    try:
-        comm = await open_comm(worker, timeout=CONNECT_TIMEOUT, **options)
-    except OSError:
-        return False
-    await comm.close()
-    return True
+async def _can_connect(workers: list[str], options: dict[str, Any]) -> bool:
+    """Return whether the client can connect to a worker; else the scheduler forwards results."""
+    with suppress(OSError):
+        for worker in workers:
+            comm = await open_comm(worker, timeout=CONNECT_TIMEOUT, **options)
+            await comm.close()
+            return True
+    return False
 
 
 @contextmanager
@@ -156,13 +190,3 @@ def plain_errors(client: Client) -> Iterator[None]:
             "a checkpoint continues from it."
         )
         raise ClusterError(msg) from None
-
-
-def this_worker() -> str:
-    """Return the address of the worker that runs the task."""
-    return str(get_worker().address)
-
-
-def address_of(client: Client) -> str:
-    """Return the address of the scheduler."""
-    return str(client.scheduler_info(n_workers=0)["address"])

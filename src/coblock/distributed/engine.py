@@ -1,31 +1,35 @@
 """The Dask engine: sweeps and moves of a fit run by the workers of a cluster."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future
+from distributed import Client, Future, Security
+from sklearn.utils.validation import check_is_fitted
 
 from coblock.distributed import tasks
 from coblock.distributed.client import address_of, connect, plain_errors
-from coblock.distributed.delta_log import BatchStep
 from coblock.distributed.loader import load_shards
-from coblock.distributed.relation import ShardedLinks, ShardedRelation, as_sharded
-from coblock.distributed.replication import CountSnapshot, total_delta
-from coblock.distributed.shards import ShardPool
-from coblock.distributed.split import split_clusters
-from coblock.distributed.tasks import BatchTask
-from coblock.inference.engine import Answer, Item, SoftSweep, Split, apply_batch
-from coblock.inference.schedule import Schedule
-from coblock.inference.settings import Settings
+from coblock.distributed.relation import ShardedLinks, ShardedRelation, ShardPool
+from coblock.distributed.replication import Batch, Update, compact_counts, detach, total_delta
+from coblock.distributed.tasks import Prior, Tables
+from coblock.estimator import IRM
+from coblock.inference import engine as local
+from coblock.inference.engine import Answer, Item, Schedule, SoftSweep, Split
+from coblock.inference.settings import SEARCH, Settings
 from coblock.inference.start import Products
+from coblock.io import refuse
 from coblock.io.readers import Reader
 from coblock.io.readers.edges import Columns
 from coblock.io.readers.text import TextLayout
-from coblock.kernels import Floats
+from coblock.kernels import Floats, Indices, moves
+from coblock.kernels.moves import SideCounts
 from coblock.model.partition import Partition
+from coblock.model.relation import RelationData
 from coblock.model.state import SoftState
 
 METHODS = ("acvb0", "cvb0")  # that update objects in batches
@@ -40,7 +44,7 @@ class DaskEngine:
     ``IRM.fit`` takes a folder of Parquet, CSV or npz files (or one file) with the same path on
     every worker. Names are numbered by first appearance, in the order of the file names. Only
     bipartite relations, ``inference="acvb0"`` or ``"cvb0"``, and batches of at least 2 objects;
-    ``batch_size="auto"`` gives 4 batches of rows and of columns a sweep (16 on one machine).
+    ``batch_size="auto"`` gives 4 batches of rows and of columns a sweep.
 
     Parameters
     ----------
@@ -52,6 +56,9 @@ class DaskEngine:
     shards : int or None
         Number of shards of the rows and of the columns. None: the number of threads, and more
         when workers join. The result does not depend on it.
+    security : distributed.Security or None
+        Certificates for the address of a scheduler with TLS, like ``tls://host:8786``. None: those
+        of Dask's configuration, if it has any.
 
     Examples
     --------
@@ -66,6 +73,7 @@ class DaskEngine:
     column: str | None = None
     value: str | None = None
     shards: int | None = None
+    security: Security | None = None
     schedule: Schedule = field(default_factory=Schedule, init=False, repr=False)
 
     def open(
@@ -73,10 +81,13 @@ class DaskEngine:
     ) -> ShardedRelation:
         """Load the edges of a folder on the workers and set the schedule for them."""
         _refuse_local_options(kind, settings, X, unseen)
-        client = connect(self.client)
+        client, owned = connect(self.client, self.security), isinstance(self.client, str)
         reader = Reader(kind, Columns(self.row, self.column, self.value), binarize, TextLayout())
-        with plain_errors(client):
-            relation = load_shards(client, X, reader, settings.batch_size, self.shards)
+        with ExitStack() as opened, plain_errors(client):
+            if owned:
+                opened.callback(client.close)
+            relation = load_shards(client, X, reader, settings.batch_size, self.shards, owned)
+            opened.pop_all()
         rows, columns = relation.pool.layouts
         self.schedule = Schedule((rows.batch, columns.batch))
         return relation
@@ -106,25 +117,16 @@ class DaskEngine:
         limits: tuple[int, ...] | None = None,
         open_clusters: bool = False,
         probability: list[Floats] | None = None,
-        coarse: bool = False,
     ) -> float:
         """Give every object a new label; see :class:`coblock.inference.engine.Engine`."""
-        relation, total = as_sharded(partition.relation), 0.0
-        pool = relation.pool
+        relation, total = _sharded(partition.relation), 0.0
+        pool, send = relation.pool, partial(_send_labels, relation.pool, partition)
         pool.grow()
         pool.log.reset()
         numbers = None if uniform is None else np.split(uniform, [relation.sizes[0]])
-
-        def label(d: int, b: int, objects: range) -> BatchTask:
-            drawn = None if numbers is None else numbers[d][objects.start : objects.stop]
-            return BatchTask(b, objects, uniform=drawn, probability=probability is not None)
-
-        def snapshot() -> tuple[Future, CountSnapshot]:
-            return _send_labels(pool, partition), CountSnapshot.from_blocks(partition.blocks)
-
-        steps = self._steps("label", pool, label)
-        for step, deltas in pool.log.run(steps, partition.hyper, pool.shards, snapshot):
-            d, objects = step.d, step.objects
+        update = partial(tasks.give_labels, probability=probability is not None)
+        sweep = ("label", self._batches(pool, update, numbers), partition.hyper, partition.blocks)
+        for d, objects, deltas in pool.log.run(pool.shards, send, *sweep):
             partition.labels[d][objects] = np.concatenate([x.memberships.hard for x in deltas])
             partition.blocks.apply_delta(d, *total_delta(deltas))
             log_normaliser = [part.log_normaliser for delta in deltas for part in delta.parts]
@@ -137,58 +139,111 @@ class DaskEngine:
 
     def sweep_memberships(self, state: SoftState, step: float = 1.0) -> SoftSweep:
         """Update all memberships by CVB0; see :class:`coblock.inference.engine.Engine`."""
-        pool, sizes = as_sharded(state.relation).pool, state.relation.sizes
+        pool, sizes = _sharded(state.relation).pool, state.relation.sizes
         pool.grow()
         pool.log.continue_from(state.q, state.blocks)
         leave_one_out, entropy, moved = 0.0, 0.0, [0.0] * len(sizes)
-
-        def update(_: int, b: int, objects: range) -> BatchTask:
-            return BatchTask(b, objects, step)
-
-        def snapshot() -> tuple[Future, CountSnapshot]:
-            counts = CountSnapshot.from_blocks(state.blocks)
-            return pool.send_memberships(state.q), counts
-
-        steps = self._steps("update", pool, update)
-        for batch, deltas in pool.log.run(steps, state.hyper, pool.shards, snapshot):
-            d, objects = batch.d, batch.objects
+        send = partial(pool.send_memberships, state.q)
+        update = partial(tasks.update_memberships, step=step)
+        sweep = ("update", self._batches(pool, update), state.hyper, state.blocks)
+        for d, objects, deltas in pool.log.run(pool.shards, send, *sweep):
             results = [part for delta in deltas for part in delta.parts]
             fresh = np.concatenate([delta.memberships.to_dense() for delta in deltas])
             leave_one_out += sum(float(part.log_normaliser.sum()) for part in results)
             entropy += sum(float(part.entropy.sum()) for part in results)
             moved[d] += float(np.abs(fresh - state.q[d][objects]).sum())
-            apply_batch(state, d, objects, fresh, results)
+            local.apply_batch(state, d, objects, fresh, results)
         pool.log.mark_replicated(state.q, state.blocks)
         change = max(total / size for total, size in zip(moved, sizes, strict=True))
         return SoftSweep(leave_one_out, entropy, change)
 
+    def _batches(
+        self, pool: ShardPool, update: Update, uniform: list[Floats] | None = None
+    ) -> list[Batch]:
+        """Return the batches of a sweep, with the update of each shard and its random numbers."""
+        batches: list[Batch] = []
+        for d, objects in self.schedule.batches((pool.layouts[0].size, pool.layouts[1].size)):
+            layout, b = pool.layouts[d], int(objects[0]) // pool.layouts[d].batch
+            updates: dict[int, Update] = {}
+            for s in range(layout.shards):
+                held = layout.span(s, b)
+                drawn = {"uniform": uniform[d][held.start : held.stop]} if uniform else {}
+                if held:
+                    updates[s] = partial(update, b=b, **drawn)
+            batches.append((d, objects, updates))
+        return batches
+
     def conditional_memberships(self, partition: Partition) -> list[Floats]:
         """Return p(z_i | all other labels) of every object, by domain."""
-        pool, found = as_sharded(partition.relation).pool, []
-        counts = CountSnapshot.from_blocks(partition.blocks)
-        message = (pool.run_id, _send_labels(pool, partition), counts, partition.hyper.copy())
+        pool, found = _sharded(partition.relation).pool, []
+        message = (_send_labels(pool, partition), detach(partition.blocks), partition.hyper.copy())
         for d in (0, 1):
             results = pool.map("condition", tasks.label_probabilities, pool.shards[d], *message)
             found.append(pool.join(d, [result.to_dense() for result in results]))
         return found
 
     def propose_splits(self, partition: Partition, d: int, rng: np.random.Generator) -> list[Split]:
-        """Return the best split found of every cluster of domain ``d``."""
-        pool = as_sharded(partition.relation).pool
-        return split_clusters(pool, partition, d, rng, _send_labels(pool, partition))
+        """Return the best split found of every cluster: its gain, and the side of each member.
 
-    def _steps(
-        self, name: str, pool: ShardPool, task: Callable[[int, int, range], BatchTask]
-    ) -> list[BatchStep]:
-        """Return the batches of a sweep, with the task of each shard."""
-        steps, sizes = [], tuple(layout.size for layout in pool.layouts)
-        for d, objects in self.schedule.batches(sizes):
-            layout = pool.layouts[d]
-            b = int(objects[0]) // layout.batch
-            held = [(s, range(*layout.span(s, b))) for s in range(layout.shards)]
-            shards = [(s, task(d, b, some)) for s, some in held if some]
-            steps.append(BatchStep(name, d, objects, shards))
-        return steps
+        Shards count in whole numbers, so the order of the sums over shards does not matter.
+        """
+        pool, prior = _sharded(partition.relation).pool, local.shared_prior(partition)
+        label, cells = partition.labels[d], partition.m[1 - d].copy()
+        by_label, sizes = np.argsort(label, kind="stable"), partition.m[d].astype(np.int64)
+        members = np.split(by_label.astype(np.int32), np.cumsum(sizes)[:-1])
+        drawn = zip(members, local.draw_seeds(sizes, rng), strict=True)
+        seeds = [some[pairs if some.size > 1 else pairs[:0]] for some, pairs in drawn]
+        clusters = np.repeat(np.arange(len(members), dtype=np.int32), [len(s) for s in seeds])
+        gains, side = np.full(len(members), -np.inf), np.zeros(label.size, np.int8)
+        if clusters.size:
+            message = (pool.shards[d], _send_labels(pool, partition), cells)
+            profiles = pool.submit("profile", tasks.shard_profiles, *message)
+            pairs = np.concatenate(seeds).ravel()
+            gain, tables = _run_trials(pool, d, profiles, clusters, pairs, prior)
+            best = np.zeros(len(members), np.int64)
+            for t, k in enumerate(clusters.tolist()):  # the first of equal ones
+                if gain[t] > gains[k]:
+                    gains[k], best[k] = gain[t], t
+            gains += float(np.log(partition.hyper.alpha[d]))
+            accepted = best[gains > SEARCH.least_gain]
+            if accepted.size:
+                wanted = [compact_counts(table[accepted]) for table in tables]
+                trials = (profiles, clusters[accepted], wanted, prior)
+                side = pool.join(d, pool.map("split", tasks.find_sides, *trials))
+        return [(float(gain), side[some]) for gain, some in zip(gains, members, strict=True)]
+
+
+def _run_trials(
+    pool: ShardPool, d: int, profiles: list[Future], clusters: Indices, seeds: Indices, prior: Prior
+) -> tuple[Floats, Tables]:
+    """Split clusters around two members; return the gains and the counts that give the sides."""
+
+    def count(name: str, function: Callable[..., Tables], *message: Any) -> Tables:
+        results = zip(*pool.map(name, function, profiles, *message), strict=True)
+        return [np.stack(tables).sum(0, dtype=np.int64) for tables in results]
+
+    counted = count("seed", tasks.count_seeds, *(where[seeds] for where in pool.layouts[d].home))
+    shape, active = (clusters.size, 2, -1), np.arange(clusters.size)
+    tables: Tables = [*(table.reshape(shape) for table in counted), np.ones(shape[:2], np.int64)]
+    before = [table.copy() for table in tables]
+    for _ in range(SEARCH.split_passes):
+        message = (clusters[active], [compact_counts(table[active]) for table in tables], prior)
+        counted = count("side", tasks.assign_and_count, *message)
+        pairs = list(zip(before, tables, counted, strict=True))
+        same = [(table[active] == new).reshape(active.size, -1).all(1) for _, table, new in pairs]
+        for old, table, new in pairs:
+            old[active], table[active] = table[active], new
+        active = active[~np.all(same, axis=0)]
+        if active.size == 0:
+            break
+    sides = [SideCounts(*(t.astype(float) for t in row)) for row in zip(*tables, strict=True)]
+    gain = np.array([moves.split_gain(s, prior, moves.unsplit_values(s, prior)) for s in sides])
+    return gain, before
+
+
+def _sharded(relation: RelationData) -> ShardedRelation:
+    assert isinstance(relation, ShardedRelation)  # an engine opens the relations it works on
+    return relation
 
 
 def _send_labels(pool: ShardPool, partition: Partition) -> Future:
@@ -197,28 +252,96 @@ def _send_labels(pool: ShardPool, partition: Partition) -> Future:
 
 def _refuse_local_options(relation: str, settings: Settings, X: Any, unseen: Any) -> None:
     """Refuse what a cluster cannot do, with what can be done instead."""
-    msg, sizes = None, settings.batch_size
+    sizes, here = settings.batch_size, "coblock.IRM on one machine."
     if relation != "bipartite":
-        msg = (
-            f"relation={relation!r} cannot be fitted on a cluster yet, only 'bipartite'. Use "
-            "coblock.IRM on one machine."
-        )
-    elif settings.inference not in METHODS:
-        msg = (
+        only = "cannot be fitted on a cluster yet, only 'bipartite'"
+        refuse(f"relation={relation!r} {only}. Use {here}")
+    if settings.degree_corrected:
+        refuse(f"Degree correction is not possible on a cluster yet. Use {here}")
+    if settings.inference not in METHODS:
+        refuse(
             f"inference={settings.inference!r} updates objects one after another, which a cluster "
-            f"cannot. Use one of {', '.join(METHODS)}, or coblock.IRM on one machine."
+            f"cannot. Use one of {', '.join(METHODS)}, or {here}"
         )
-    elif sizes == 1 or (isinstance(sizes, tuple) and 1 in sizes):
-        msg = "batch_size=1 leaves nothing to share between workers. Pass 'auto', or at least 2."
-    elif unseen is not None:
-        msg = (
-            "unseen= is not possible here. Unseen pairs are edges with a blank value: pass value=."
-        )
-    elif not isinstance(X, str | Path):
-        msg = (
-            f"X must be a folder of Parquet, CSV or npz files that the workers see, not "
-            f"{type(X).__name__}. For data in memory use coblock.IRM."
-        )
-        raise TypeError(msg)
-    if msg is not None:
-        raise ValueError(msg)
+    if sizes == 1 or (isinstance(sizes, tuple) and 1 in sizes):
+        refuse("batch_size=1 leaves nothing to share between workers. Pass 'auto', or at least 2.")
+    if unseen is not None:
+        other = "Unseen pairs are edges with a blank value: pass value=."
+        refuse(f"unseen= is not possible here. {other}")
+    if not isinstance(X, str | Path):
+        wanted = "X must be a folder of Parquet, CSV or npz files that the workers see"
+        given = f"{type(X).__name__}. For data in memory use coblock.IRM."
+        refuse(f"{wanted}, not {given}", TypeError)
+
+
+class DistributedIRM(IRM):
+    """:class:`coblock.IRM` with a :class:`DaskEngine`, made from the parameters of both.
+
+    ``engine``, if it is given, replaces the parameters of the engine.
+
+    Examples
+    --------
+    >>> from coblock.distributed import DistributedIRM
+    >>> model = DistributedIRM("tcp://host:8786").fit("edges/")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        client: Client | str | None = None,
+        *,
+        row: str | None = None,
+        column: str | None = None,
+        value: str | None = None,
+        shards: int | None = None,
+        security: Security | None = None,
+        engine: DaskEngine | None = None,
+        **parameters: Any,
+    ) -> None:
+        engine = engine or DaskEngine(client, row, column, value, shards, security)
+        super().__init__(engine=engine, **parameters)
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return list(IRM._get_param_names())
+
+    @property
+    def client(self) -> Client | str | None:
+        """The client of the engine, or the address of its scheduler."""
+        return self.engine.client
+
+    def collect(self) -> "DistributedIRM":
+        """Bring the links to this machine; see :func:`collect`."""
+        collect(self)
+        return self
+
+    def release(self) -> None:
+        """Free the memory of the workers; see :func:`release`."""
+        release(self)
+
+
+def collect(model: IRM) -> None:
+    """Bring the links of a fitted model to this machine, which needs the memory for them.
+
+    ``IRM.save`` and ``IRM.recommend`` need the links. The memory of the workers is freed.
+    """
+    check_is_fitted(model)
+    relation = model.result_.relation
+    if isinstance(relation, ShardedRelation):
+        model.result_ = replace(model.result_, relation=relation.collect())
+        relation.release()
+
+
+def release(model: IRM) -> None:
+    """Free the memory that a fitted model uses on the workers; the model stays usable."""
+    check_is_fitted(model)
+    if isinstance(model.result_.relation, ShardedRelation):
+        model.result_.relation.release()
+
+
+def fit_on_cluster(edges: str | Path, scheduler: str, **parameters: Any) -> DistributedIRM:
+    """Fit the edges of a folder, which has the same path on every worker, on a cluster.
+
+    ``scheduler`` is an address like ``tcp://host:8786``; for ``parameters`` see
+    :class:`DistributedIRM`. The links stay on the cluster; see :func:`collect`.
+    """
+    return DistributedIRM(scheduler, **parameters).fit(edges)

@@ -1,32 +1,128 @@
-"""A relation whose cells are on the workers of a cluster."""
+"""A relation whose cells are on the workers of a cluster, as shards."""
 
 import hashlib
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar, TypeAlias
+from weakref import finalize
 
 import numpy as np
-from distributed import Future
+from distributed import Client, Future
 from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.distributed import tasks
-from coblock.distributed.client import gather_results, plain_errors
-from coblock.distributed.delta_log import send_message, task_key
-from coblock.distributed.replication import writable
-from coblock.distributed.shards import ShardPool
+from coblock.distributed.client import gather_results, plain_errors, send_message, task_key
+from coblock.distributed.replication import NOTHING, DeltaLog, Shards, SparseMemberships, writable
+from coblock.distributed.tasks import CellTables, ShardLayout
 from coblock.inference.start import LEAST_DENSITY, degree_scales, link_rates, number_type
-from coblock.kernels import DomainView, Floats, Incidence, Indices
+from coblock.io import refuse
+from coblock.kernels import DomainView, Floats, Indices
 from coblock.kernels.spectral import LinkScales
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.bernoulli import Bernoulli
-from coblock.model.relation import Relation, RelationData
+from coblock.model.relation import Relation
+
+Layouts: TypeAlias = tuple[ShardLayout, ShardLayout]
+Task: TypeAlias = Callable[..., Any]
+
+
+@dataclass
+class ShardPool:
+    """Shards by row and by column, each the result of a task, and the replicas of one fit."""
+
+    client: Client
+    layouts: Layouts
+    shards: Shards
+    reshard: Callable[[int], tuple[Layouts, Shards, Any]] | None  # None: a fixed number
+    owned: bool  # whether the client is closed with the pool
+    log: DeltaLog = field(init=False)
+    _labels: tuple[list[Indices], tuple[int, ...], Future] | None = None  # of the last snapshot
+    _last: list[Future] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin a log; a client that was opened for this pool is closed with it."""
+        self.log = DeltaLog(self.client)
+        if self.owned:  # by a thread: the garbage collector may run in that of the client
+            finalize(self, Thread(target=self.client.close, daemon=True).start).atexit = False
+
+    def grow(self) -> None:
+        """Build more shards if workers have joined; Dask recomputes those of lost workers."""
+        if self.reshard is None:
+            return
+        with plain_errors(self.client):
+            threads = count_threads(self.client)
+            possible = sum(min(threads, layout.most) for layout in self.layouts)
+            if possible > sum(layout.shards for layout in self.layouts):
+                self.layouts, self.shards, _ = self.reshard(threads)
+                self.log.reset()
+
+    def submit(self, name: str, task: Task, targets: list[Future], *arguments: Any) -> list[Future]:
+        """Submit a function of each target: the shards of a domain, or results made from each."""
+        repeated = [[argument] * len(targets) for argument in arguments]
+        with plain_errors(self.client):
+            keys = [task_key(name) for _ in targets]
+            return self.client.map(task, targets, *repeated, key=keys)
+
+    def map(self, name: str, task: Task, targets: list[Future], *arguments: Any) -> list[Any]:
+        """Return the results of :meth:`submit`."""
+        # the futures before are released only now, after the submission
+        self._last = self.submit(name, task, targets, *arguments)
+        return gather_results(self.client, self._last)
+
+    def join(self, d: int, results: list[np.ndarray]) -> np.ndarray:
+        """Return one array over all objects of a domain from those of its shards."""
+        layout = self.layouts[d]
+        out = np.empty((layout.size, *results[0].shape[1:]), results[0].dtype)
+        for s, result in enumerate(results):
+            out[layout.objects(s)] = result
+        return out
+
+    def send_labels(self, labels: list[Indices], clusters: tuple[int, ...]) -> Future:
+        """Return the task whose result is the snapshot of these labels; each is sent once."""
+        sent = self._labels
+        if sent is None or sent[1] != clusters or not all(map(np.array_equal, sent[0], labels)):
+            snapshot = tuple(map(SparseMemberships.from_labels, labels, clusters))
+            future = send_message(self.client, snapshot, "snapshot")
+            sent = self._labels = [label.copy() for label in labels], clusters, future
+        return sent[2]
+
+    def send_memberships(self, q: list[Floats]) -> Future:
+        """Return the task whose result is the snapshot of these memberships."""
+        self._labels = None
+        return send_message(self.client, tuple(map(SparseMemberships.from_dense, q)), "snapshot")
+
+    def end_fit(self) -> None:
+        """Release everything on the cluster but the shards."""
+        self._last.clear()
+        self._labels = None
+        self.log.close()
+
+    def close(self) -> None:
+        """Release everything on the cluster."""
+        self.end_fit()
+        for futures in self.shards:
+            futures.clear()
+        if self.owned:
+            with suppress(OSError):  # the scheduler was lost
+                self.client.close()
+
+
+def count_threads(client: Client) -> int:
+    """Return the number of tasks that all workers can run at the same time."""
+    return max(sum(client.nthreads().values()), 1)
 
 
 @dataclass
 class ShardedRelation:
-    """A bipartite relation; workers answer what a fit asks of its cells."""
+    """A bipartite relation; workers answer what a fit asks of its cells.
+
+    As a context it ends the fit: the shards stay on the workers, unless an error was raised.
+    """
 
     shape: tuple[int, int]
     n_links: int
@@ -34,23 +130,19 @@ class ShardedRelation:
     shards: ShardPool | None  # None once the workers have released them
     row_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
-    kind: str = "bipartite"
-    repeated: bool = False
-    symmetric: bool = False
-    own_link: Floats = field(default_factory=lambda: np.zeros(0))
-    own_seen: Floats = field(default_factory=lambda: np.zeros(0))
-    _counted: tuple[list[Indices], Floats, Floats] | None = field(default=None, repr=False)
+    _counted: tuple[list[Indices], Floats] | None = field(default=None, repr=False)
     _digest: str | None = field(default=None, repr=False)
+    kind: ClassVar[str] = "bipartite"
+    repeated: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = False
+    own_link: ClassVar[Floats] = NOTHING
+    own_seen: ClassVar[Floats] = NOTHING
+    likelihood: ClassVar[Likelihood] = Bernoulli()
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of objects of each domain."""
         return self.shape
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """The distribution of the cells."""
-        return Bernoulli()
 
     @property
     def n_cells(self) -> int:
@@ -63,30 +155,23 @@ class ShardedRelation:
         return self.n_links / self.n_cells if self.n_cells else 0.0
 
     @property
-    def incidence(self) -> tuple[tuple[Incidence, ...], ...]:
+    def incidence(self) -> Any:
         """The cells, which are not on this machine."""
-        msg = (
-            "The links of this model are on the cluster. Call collect() to bring them to this "
-            "machine, if they fit."
-        )
-        raise RuntimeError(msg)
+        advice = "Call collect() to bring them to this machine, if they fit."
+        refuse(f"The links of this model are on the cluster. {advice}", RuntimeError)
 
     def view(self, d: int, q: Floats, hard: Indices, m: Floats, alpha: float) -> DomainView:
-        """Return domain ``d`` for kernels; it needs the cells on this machine."""
-        cells, own = self.incidence[d], (self.own_link, self.own_seen)
-        return DomainView(cells, self.repeated, *own, q, hard, m, alpha)
+        """Refuse to return a domain for kernels: they need the cells on this machine."""
+        return self.incidence
 
     @property
     def pool(self) -> ShardPool:
         """The shards, which must still be on the cluster."""
         if self.shards is None:
-            msg = "The links of this model are no longer on a cluster. Fit again."
-            raise RuntimeError(msg)
+            refuse("The links of this model are no longer on a cluster. Fit again.", RuntimeError)
         return self.shards
 
-    def count_cells(
-        self, labels: list[Indices], clusters: tuple[int, int]
-    ) -> tuple[Floats, Floats]:
+    def count_cells(self, labels: list[Indices], clusters: tuple[int, int]) -> CellTables:
         """Return the numbers of links and of unseen cells of each block of a hard partition.
 
         The last counts are reused where clusters were merged or renumbered since.
@@ -97,15 +182,13 @@ class ShardedRelation:
 
     def remember_counts(self, labels: list[Indices], links: Floats, unseen: Floats) -> None:
         """Keep copies of the counts of these labels."""
-        self._counted = [label.copy() for label in labels], links.copy(), unseen.copy()
+        self._counted = [label.copy() for label in labels], np.stack((links, unseen))
 
-    def _merge_counts(
-        self, labels: list[Indices], clusters: tuple[int, int]
-    ) -> tuple[Floats, Floats] | None:
+    def _merge_counts(self, labels: list[Indices], clusters: tuple[int, int]) -> CellTables | None:
         """Return the counts from the last ones, None if a cluster was split since."""
         if self._counted is None:
             return None
-        before, *tables = self._counted
+        before, tables = self._counted
         targets = []  # the new number of each cluster
         for old, new in zip(before, labels, strict=True):
             target = np.zeros(int(old.max()) + 1, dtype=np.int32)
@@ -118,30 +201,29 @@ class ShardedRelation:
             np.add.at(out, np.ix_(*targets), table[: targets[0].size, : targets[1].size])
         return merged[0], merged[1]
 
-    def _count(self, labels: list[Indices], clusters: tuple[int, int]) -> tuple[Floats, Floats]:
+    def _count(self, labels: list[Indices], clusters: tuple[int, int]) -> CellTables:
         """Count the cells on the workers."""
-        pool = self.pool
-        snapshot = pool.send_labels(labels, clusters)
-        tables = pool.map("count", tasks.count_cells, pool.shards[0], pool.run_id, snapshot)
+        snapshot = self.pool.send_labels(labels, clusters)
+        tables = self.pool.map("count", tasks.count_cells, self.pool.shards[0], snapshot)
         links, unseen = (np.sum(table, axis=0) for table in zip(*tables, strict=True))
         return links, unseen
 
-    def expected_cells(self, q: list[Floats], hard: list[Indices]) -> tuple[Floats, Floats]:
+    def expected_cells(self, q: list[Floats], hard: list[Indices]) -> CellTables:
         """Return the sums over links and over unseen cells of q_ik q_jl.
 
         The shards add their cells one after another, batch by batch, so that the order of the
         additions is that of one machine. Sums of hard labels are whole numbers in any order.
         """
-        pool = self.pool
+        pool, layout = self.pool, self.pool.layouts[0]
         sums: Any = None
         pool.log.reset()  # the replicas belong to other memberships
         if all((labels >= 0).all() for labels in hard):
             return self._count(hard, (q[0].shape[1], q[1].shape[1]))
-        snapshot, layout = pool.send_memberships(q), pool.layouts[0]
+        snapshot = pool.send_memberships(q)
         with plain_errors(pool.client):
             for b in range(layout.batches):
                 for s in (s for s in range(layout.shards) if layout.parts(s, b)):
-                    message = (sums, pool.shards[0][s], pool.run_id, snapshot, b)
+                    message = (sums, pool.shards[0][s], snapshot, b)
                     key = task_key("expect")
                     sums = pool.client.submit(tasks.add_expected_cells, *message, key=key)
         ((links, unseen),) = gather_results(pool.client, [sums])
@@ -163,25 +245,17 @@ class ShardedRelation:
 
     def collect(self) -> Relation:
         """Return the relation with all its cells on this machine."""
-        pool = self.pool
-        layout, shards = (
-            pool.layouts[0],
-            pool.map("collect", attrgetter("incidence"), pool.shards[0]),
-        )
+        pool, layout, patterns = self.pool, self.pool.layouts[0], []
+        shards = pool.map("collect", attrgetter("incidence"), pool.shards[0])
         order = np.argsort(np.concatenate([layout.objects(s) for s in range(layout.shards)]))
-        patterns = []
-        for start, end in ((0, 1), (2, 3)):
-            pieces = [
-                sparse.csr_array(
-                    (np.ones(cells[end].size), cells[end], cells[start]),
-                    shape=(cells[start].size - 1, self.shape[1]),
-                )
-                for cells in shards
-            ]
+        for first in (0, 2):  # links, unseen cells
+            pieces = []
+            for start, end in (cells[first : first + 2] for cells in shards):
+                shape = (start.size - 1, self.shape[1])
+                pieces.append(sparse.csr_array((np.ones(end.size), end, start), shape=shape))
             patterns.append(sparse.csr_array(sparse.vstack(pieces, format="csr")[order]))
-        return Relation.from_patterns(
-            *patterns, row_names=self.row_names, column_names=self.column_names
-        )
+        rows, columns = self.row_names, self.column_names
+        return Relation.from_patterns(*patterns, row_names=rows, column_names=columns)
 
     def release(self) -> None:
         """Free the memory of the workers."""
@@ -189,16 +263,17 @@ class ShardedRelation:
             self.shards.close()
             self.shards = None
 
+    def __enter__(self) -> "ShardedRelation":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.pool.end_fit()
+        else:
+            self.release()
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"shards": None, "_counted": None}
-
-
-def as_sharded(relation: RelationData) -> ShardedRelation:
-    """Return a relation that was opened by a Dask engine; refuse another."""
-    if not isinstance(relation, ShardedRelation):
-        msg = f"A Dask engine works on the relation that it has opened, not {type(relation)}."
-        raise TypeError(msg)
-    return relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +298,10 @@ class ShardedLinks:
             message = (pool.shards[d], rates[d], rates[1 - d], density)
             degree = pool.join(d, pool.map("degree", tasks.shard_degrees, *message))
             scales.append(LinkScales(degree_scales(degree).astype(kind), rates[d]))
-        sent = send_message(pool.client, tuple(scales), "scales")
-        return cls(shape, pool, sent, density)
+        return cls(shape, pool, send_message(pool.client, tuple(scales), "scales"), density)
 
     def product(self, d: int, block: NDArray[Any]) -> NDArray[Any]:
         """Return the product with ``block``, transposed where ``d`` is 1."""
-        pool = self.pool
-        sent = send_message(pool.client, block, "block")
+        pool, sent = self.pool, send_message(self.pool.client, block, "block")
         message = (pool.shards[d], self.scales, self.density, sent)
         return pool.join(d, pool.map("multiply", tasks.shard_product, *message))

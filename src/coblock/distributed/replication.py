@@ -1,14 +1,26 @@
-"""Replicas on workers: memberships and counts, kept up to date by snapshots and deltas."""
+"""Replicas of memberships and counts on workers, and the client's log that keeps them up to date.
 
-from copy import copy, deepcopy
-from dataclasses import dataclass
+A snapshot sets a replica. After it the log has one entry for each batch, made of the deltas of
+its shards, and one for each change of the order of clusters. A task receives the entries that its
+shard has not received before, from the workers that computed them. If a worker was lost, another
+one may have a stale replica; the remaining batches are then submitted again, after a new snapshot.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import numpy as np
-from distributed import Worker, WorkerPlugin, get_worker
+from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from numpy.typing import NDArray
 
+from coblock.distributed.client import gather_results, plain_errors, send, task_key
 from coblock.kernels import BlockTables, DomainView, Floats, Incidence, Indices
 from coblock.kernels.cvb0 import BatchResult
 from coblock.kernels.memberships import hard_labels
@@ -17,83 +29,55 @@ from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.relation import Relation
 from coblock.model.state import reorder_labels
 
-PLUGIN = "coblock-replica"
-NO_CELLS = Incidence(
-    np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32)
-)
-NOTHING = np.zeros(0)
+DOMAINS = ("rows", "columns")
+LONGEST_LOG = 400  # entries; a longer log is replaced by a new snapshot
+GATHERINGS = 4  # of the results of one sweep: fewer messages than one for each batch
+NO_OFFSET, NO_ENDS, NOTHING = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0)
+NO_CELLS = Incidence(NO_OFFSET, NO_ENDS, NO_OFFSET, NO_ENDS)
 NO_RELATION = Relation("bipartite", (0, 0), ((NO_CELLS,), (NO_CELLS,)), NOTHING, NOTHING)
+Shards: TypeAlias = tuple[list[Future], list[Future]]  # by row and by column
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SparseMemberships:
     """Memberships of some objects as they are sent: labels where hard, else nonzero entries."""
 
     clusters: int
-    hard: NDArray[np.signedinteger]  # (objects,) cluster of a hard assignment, -1 for a soft one
-    start: NDArray[np.int32]  # (soft objects + 1,) into ``cluster`` and ``value``
-    cluster: NDArray[np.integer]
+    hard: NDArray[Any]  # (objects,) cluster of a hard assignment, -1 for a soft one
+    start: NDArray[np.int64]  # (soft objects + 1,) into ``cluster`` and ``value``
+    cluster: NDArray[Any]
     value: Floats
 
     @classmethod
     def from_labels(cls, labels: Indices, clusters: int) -> "SparseMemberships":
         """Return the memberships of hard labels."""
-        hard = labels.astype(_smallest_type(clusters))
-        return cls(clusters, hard, np.zeros(1, np.int32), np.zeros(0, np.int8), np.zeros(0))
+        hard = labels.astype(np.min_scalar_type(-clusters))
+        return cls(clusters, hard, np.zeros(1, np.int64), np.zeros(0, np.int8), np.zeros(0))
 
     @classmethod
     def from_dense(cls, q: Floats) -> "SparseMemberships":
         """Return the memberships of a table (objects, clusters)."""
-        clusters = q.shape[1]
-        hard = hard_labels(np.ascontiguousarray(q))
+        kind, hard = np.min_scalar_type(-q.shape[1]), hard_labels(np.ascontiguousarray(q))
         soft = q[hard < 0]
         row, cluster = np.nonzero(soft)
         start = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(soft)))))
-        kind = _smallest_type(clusters)
-        entries = (start.astype(np.int32), cluster.astype(kind), soft[row, cluster])
-        return cls(clusters, hard.astype(kind), *entries)
+        entries = (start.astype(np.int64), cluster.astype(kind), soft[row, cluster])
+        return cls(q.shape[1], hard.astype(kind), *entries)
 
     def to_dense(self) -> Floats:
         """Return the memberships as a table (objects, clusters)."""
-        q = np.zeros((self.hard.size, self.clusters))
-        rows = np.flatnonzero(self.hard >= 0)
-        q[rows, self.hard[rows]] = 1.0
-        self.write_soft(np.arange(self.hard.size), q)
-        return q
+        return DomainReplica.from_sparse(self).dense(range(self.hard.size))
 
-    def write_soft(self, objects: NDArray[np.integer], q: Floats) -> None:
-        """Write the soft memberships of ``objects`` into the table of all objects."""
-        soft = objects[self.hard < 0]
-        if soft.size:
-            q[soft] = 0.0
-            q[np.repeat(soft, np.diff(self.start)), self.cluster] = self.value
+    @cached_property
+    def unpacked(self) -> "DomainReplica":
+        """The memberships as kernels read them, shared by the tasks of a worker."""
+        return DomainReplica.from_sparse(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "unpacked"}
 
 
-@dataclass(frozen=True, slots=True)
-class MembershipSnapshot:
-    """Memberships of all objects, by domain."""
-
-    version: str
-    domains: tuple[SparseMemberships, ...]
-
-    def unpack(self) -> "list[DomainReplica]":
-        """Return the memberships as kernels read them."""
-        return [DomainReplica.from_snapshot(each) for each in self.domains]
-
-
-@dataclass(frozen=True, slots=True)
-class CountSnapshot:
-    """Counts of all blocks, without the relation."""
-
-    version: int
-    blocks: Blocks
-
-    @classmethod
-    def from_blocks(cls, blocks: Blocks) -> "CountSnapshot":
-        """Return a copy of the counts; the log gives it a version."""
-        detached = copy(blocks)
-        detached.relation = NO_RELATION
-        return cls(0, deepcopy(detached))
+Snapshot: TypeAlias = tuple[SparseMemberships, ...]  # of all objects, by domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +97,12 @@ class Reordering:
     """A change of the order of the clusters of each domain."""
 
     version: int
-    order: tuple[Indices, ...]
+    order: list[Any]  # arrays of clusters
 
 
 @dataclass(frozen=True, slots=True)
 class StaleReplica:
     """The result of a task whose worker has not got all deltas before it."""
-
-
-Delta: TypeAlias = BatchDelta | Reordering | StaleReplica
 
 
 def total_delta(batch: list[BatchDelta]) -> tuple[Floats, Floats, Floats]:
@@ -141,20 +122,23 @@ class DomainReplica:
     q: Floats  # rows of hard objects are not valid; unwritten pages use no memory
 
     @classmethod
-    def from_snapshot(cls, memberships: SparseMemberships) -> "DomainReplica":
+    def from_sparse(cls, memberships: SparseMemberships) -> "DomainReplica":
         """Return a replica of the memberships of all objects."""
-        size, clusters = memberships.hard.size, memberships.clusters
-        replica = cls(clusters, np.empty(size, np.int32), np.zeros((0, clusters)))
+        size, K = memberships.hard.size, memberships.clusters
+        replica = cls(K, np.empty(size, np.int32), np.zeros((0, K)))
         replica.update(range(size), memberships)
         return replica
 
     def update(self, objects: range, memberships: SparseMemberships) -> None:
         """Write the memberships of some objects."""
-        self.hard[objects.start : objects.stop] = memberships.hard
-        if memberships.value.size:
+        hard, cluster = memberships.hard, memberships.cluster
+        self.hard[objects.start : objects.stop] = hard
+        if cluster.size:
             if not len(self.q):
                 self.q = np.zeros((self.hard.size, self.clusters))
-            memberships.write_soft(np.arange(objects.start, objects.stop), self.q)
+            soft = objects.start + np.flatnonzero(hard < 0)
+            self.q[soft] = 0.0
+            self.q[np.repeat(soft, np.diff(memberships.start)), cluster] = memberships.value
 
     def reorder(self, order: Indices) -> None:
         """Put the clusters in another order."""
@@ -163,14 +147,13 @@ class DomainReplica:
             self.q[soft] = self.q[soft][:, order]
         self.hard = reorder_labels(self.hard, order)
 
-    def dense(self, first: int, last: int) -> Floats:
-        """Return the memberships of the objects from ``first`` to ``last - 1`` as a table."""
-        hard = self.hard[first:last]
-        q = np.zeros((hard.size, self.clusters))
-        rows = np.flatnonzero(hard >= 0)
+    def dense(self, objects: range) -> Floats:
+        """Return the memberships of some objects as a table."""
+        hard = self.hard[objects.start : objects.stop]
+        q, rows = np.zeros((hard.size, self.clusters)), np.flatnonzero(hard >= 0)
         q[rows, hard[rows]] = 1.0
         if rows.size < hard.size:
-            q[hard < 0] = self.q[first:last][hard < 0]
+            q[hard < 0] = self.q[objects.start : objects.stop][hard < 0]
         return q
 
 
@@ -183,18 +166,12 @@ class Replica:
     domains: list[DomainReplica]
     blocks: Blocks
 
-    @classmethod
-    def from_snapshot(cls, domains: list[DomainReplica], counts: CountSnapshot) -> "Replica":
-        """Return the replica of a snapshot."""
-        return cls(counts.version, counts.version, domains, deepcopy(counts.blocks))
-
     def apply(self, entry: list[Any]) -> None:
         """Apply the next entry of the log: the deltas of all shards of a batch, or an order."""
         if isinstance(entry[0], Reordering):
-            order = entry[0].order
-            for domain, kept in zip(self.domains, order, strict=True):
-                domain.reorder(kept)
-            self.blocks = self.blocks.reorder(list(order))
+            for domain, order in zip(self.domains, entry[0].order, strict=True):
+                domain.reorder(order)
+            self.blocks = self.blocks.reorder(entry[0].order)
         else:
             d = entry[0].d
             for delta in entry:
@@ -216,62 +193,179 @@ class Replica:
 class WorkerState(WorkerPlugin):
     """The replica of one fit on a worker; it exists as long as the fit."""
 
-    def __init__(self, run: str) -> None:
-        self.name = f"{PLUGIN}-{run}"
-
     def setup(self, worker: Worker) -> None:
         """Start without a replica."""
         self.lock = Lock()
-        self.unpacked: tuple[str, list[DomainReplica]] | None = None
         self.replica: Replica | None = None
 
-    def domains(self, snapshot: MembershipSnapshot) -> list[DomainReplica]:
-        """Return the memberships of a snapshot; the last ones are kept."""
-        with self.lock:
-            if self.unpacked is None or self.unpacked[0] != snapshot.version:
-                self.unpacked = snapshot.version, snapshot.unpack()
-            return self.unpacked[1]
 
-    def advance(
+Update: TypeAlias = Callable[..., BatchDelta]  # of a shard, with a replica and hyperparameters
+Batch: TypeAlias = tuple[int, Indices, dict[int, Update]]  # domain, objects, updates by shard
+
+
+def run_batch(
+    shard: Any,
+    update: Update,
+    hyper: Hyperparameters,
+    plugin: str,
+    version: int,
+    since: int,
+    snapshot: tuple[Snapshot, Blocks] | None,
+    entries: list[list[Any]],
+) -> BatchDelta | StaleReplica:
+    """Update the objects of a batch with the replica of this worker at ``version`` of the log.
+
+    ``entries`` are those that this worker may lack, since the snapshot if there is one, which has
+    the version ``since``. A worker is ahead of ``version`` when a lost result is computed again;
+    a replica never goes back.
+    """
+    state: Any = get_worker().plugins[plugin]
+    with state.lock:
+        replica: Replica | None = state.replica
+        if snapshot and (replica is None or replica.snapshot != since):
+            state.replica = replica = None  # frees memory
+            domains = list(map(DomainReplica.from_sparse, snapshot[0]))
+            state.replica = replica = Replica(since, since, domains, deepcopy(snapshot[1]))
+        for entry in entries:
+            if replica is None or any(isinstance(delta, StaleReplica) for delta in entry):
+                return StaleReplica()
+            if entry[0].version == replica.version + 1:
+                replica.apply(entry)
+    if replica is None or replica.version != version:
+        return StaleReplica()
+    return update(shard, replica, hyper)
+
+
+@dataclass
+class DeltaLog:
+    """The client's log: all batches of a sweep are one graph, in which workers exchange deltas."""
+
+    client: Client
+    version: int = 0
+    _plugin: str | None = None  # name; registered on all workers, and on those that join
+    _snapshot: tuple[int, list[Any]] | None = None  # version, memberships and counts
+    _entries: dict[int, list[Any]] = field(default_factory=dict)  # deltas by version
+    _received: dict[tuple[int, int], int] = field(default_factory=dict)  # version, by d and shard
+    _replicated: tuple[list[Floats], list[Floats]] | None = None  # q and m of the replicas
+
+    def reset(self) -> None:
+        """Release all entries: the next sweep starts with a snapshot."""
+        self._snapshot, self._replicated = None, None
+        self._entries.clear()
+        self._received.clear()
+
+    def close(self) -> None:
+        """Release all entries, and the replicas on the workers."""
+        self.reset()
+        plugin, self._plugin = self._plugin, None
+        if plugin is not None and self.client.status == "running":
+            with suppress(OSError):  # the scheduler was lost
+                self.client.unregister_worker_plugin(plugin)
+
+    def mark_replicated(self, q: list[Floats], blocks: Blocks) -> None:
+        """Record that the replicas hold these memberships and counts."""
+        self._replicated = list(q), [m.copy() for m in blocks.m]
+
+    def continue_from(self, q: list[Floats], blocks: Blocks) -> None:
+        """Keep the log if the replicas hold these memberships up to the order of clusters."""
+        replicated, self._replicated = self._replicated, None
+        if replicated is not None and len(self._entries) <= LONGEST_LOG:
+            orders = list(map(find_order, *replicated, q, blocks.m))
+            if all(order is not None for order in orders):
+                if any(old is not new for old, new in zip(replicated[0], q, strict=True)):
+                    self.version += 1
+                    self._entries[self.version] = [Reordering(self.version, orders)]
+                return
+        self.reset()
+
+    def run(
         self,
-        version: int,
-        memberships: MembershipSnapshot | None,
-        counts: CountSnapshot | None,
-        entries: list[list[Delta]],
-    ) -> Replica | None:
-        """Bring the replica to ``version`` of the log; return None if that is impossible.
+        shards: Shards,
+        send_memberships: Callable[[], Future],
+        name: str,
+        batches: list[Batch],
+        hyper: Hyperparameters,
+        blocks: Blocks,
+    ) -> Iterator[tuple[int, Indices, list[BatchDelta]]]:
+        """Run the batches of a sweep; yield domain, objects and the deltas of the shards of each.
 
-        ``entries`` are those that this worker may lack, since the snapshot if there is one. A
-        worker is ahead of ``version`` when a lost result is computed again; a replica never goes
-        back.
+        The caller applies the deltas to the client's state before it asks for the next batch.
         """
-        with self.lock:
-            replica = self.replica
-            held = None if replica is None else replica.snapshot
-            if memberships is not None and counts is not None and held != counts.version:
-                self.unpacked = self.replica = replica = None  # frees memory
-                replica = self.replica = Replica.from_snapshot(memberships.unpack(), counts)
-            for entry in entries:
-                complete = [delta for delta in entry if not isinstance(delta, StaleReplica)]
-                if replica is None or len(complete) < len(entry):
-                    return None
-                if complete[0].version == replica.version + 1:
-                    replica.apply(complete)
-            return replica if replica is not None and replica.version == version else None
+        remaining, at_once = deque(batches), -(-len(batches) // GATHERINGS)
+        if self._plugin is None:
+            self._plugin = task_key("replica")
+            with plain_errors(self.client):
+                self.client.register_plugin(WorkerState(), self._plugin)
+        while remaining:
+            if self._snapshot is None:
+                self.version += 1
+                self._snapshot = self.version, [send_memberships(), detach(blocks)]
+            pending = self._submit(name, list(remaining), hyper, shards)
+            while pending:
+                for deltas in self._gather(pending, at_once):
+                    if any(isinstance(delta, StaleReplica) for delta in deltas):
+                        self.reset()
+                        pending.clear()
+                        break
+                    d, objects, _ = remaining.popleft()
+                    yield d, objects, deltas
+
+    def _submit(
+        self, name: str, batches: list[Batch], hyper: Hyperparameters, shards: Shards
+    ) -> deque[list[Future]]:
+        """Submit all batches as one graph and add them to the log; return the futures of each."""
+        assert self._snapshot is not None
+        sweep, (since, snapshot) = uuid4().hex, self._snapshot
+        sent = f"coblock-hyperparameters-{sweep}"
+        graph: dict[str, Any] = {sent: (send, hyper.copy())}
+        submitted: dict[int, list[str]] = {}  # keys of the tasks of each batch, by version
+        for d, _, updates in batches:
+            keys = []
+            for s, update in updates.items():
+                received = self._received.get((d, s), 0)
+                entries = [deltas for at, deltas in self._entries.items() if at > received]
+                lacking = None if received else snapshot
+                key = f"coblock-{name}-{DOMAINS[d]}-{sweep}-{self.version + 1}-{s}"
+                position = (self._plugin, self.version, since, lacking, entries)
+                graph[key] = (run_batch, shards[d][s], update, sent, *position)
+                self._received[d, s] = self.version
+                keys.append(key)
+            self.version += 1
+            self._entries[self.version] = submitted[self.version] = keys
+        with plain_errors(self.client):
+            futures = self.client.get(graph, list(submitted.values()), sync=False)
+        self._entries |= zip(submitted, futures, strict=True)
+        numbers = [(d, s) for d in (0, 1) for s in range(len(shards[d]))]
+        oldest = min(self._received.get(number, 0) for number in numbers)
+        self._entries = {at: deltas for at, deltas in self._entries.items() if at > oldest}
+        return deque(futures)
+
+    def _gather(self, pending: deque[list[Future]], count: int) -> list[list[Any]]:
+        """Return the results of the next batches."""
+        some = [pending.popleft() for _ in range(min(count, len(pending)))]
+        return gather_results(self.client, some)
 
 
-def worker_state(run: str) -> WorkerState:
-    """Return the state of a fit on this worker."""
-    state = get_worker().plugins[f"{PLUGIN}-{run}"]
-    assert isinstance(state, WorkerState)
-    return state
+def detach(blocks: Blocks) -> Blocks:
+    """Return a copy of the counts, without the relation."""
+    return deepcopy(replace(blocks, relation=NO_RELATION))
 
 
-def domain_view(
-    incidence: Incidence, q: Floats, hard: Indices, m: Floats, alpha: float
-) -> DomainView:
+def find_order(q_old: Floats, m_old: Floats, q: Floats, m: Floats) -> Indices | None:
+    """Return the order of the old clusters that gives the new memberships, None if none does."""
+    if q is q_old:
+        return np.arange(m.size, dtype=np.int32)
+    if m.size != m_old.size:
+        return None
+    order = np.empty(m.size, np.int32)
+    order[np.argsort(-m, kind="stable")] = np.argsort(-m_old, kind="stable")
+    same = all(np.array_equal(q[:, k], q_old[:, old]) for k, old in enumerate(order))
+    return order if same else None
+
+
+def domain_view(cells: Incidence, q: Floats, hard: Indices, m: Floats, alpha: float) -> DomainView:
     """Return objects of a bipartite relation for kernels."""
-    return DomainView((incidence,), False, NOTHING, NOTHING, q, hard, m, alpha)
+    return DomainView((cells,), False, NOTHING, NOTHING, q, hard, m, alpha)
 
 
 def compact_counts(table: NDArray[Any]) -> NDArray[Any]:
@@ -281,13 +375,5 @@ def compact_counts(table: NDArray[Any]) -> NDArray[Any]:
 
 
 def writable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that may be written to.
-
-    Arrays that were received are read-only, for which Numba would compile kernels again.
-    """
+    """Return a writable array; Numba would compile kernels again for the read-only ones of Dask."""
     return np.require(array, requirements="W")
-
-
-def _smallest_type(clusters: int) -> type[np.signedinteger]:
-    """Return the smallest integer type that holds -1 and all clusters."""
-    return np.int8 if clusters < 2**7 else np.int16 if clusters < 2**15 else np.int32

@@ -1,173 +1,208 @@
-"""Tasks of the workers: kernels of the local fit, run on one shard."""
+"""What runs on workers: shards, and tasks that run the kernels of the local fit on one shard."""
 
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coblock.distributed.layout import Shard
 from coblock.distributed.replication import (
-    NO_CELLS,
-    NO_RELATION,
     BatchDelta,
-    CountSnapshot,
-    Delta,
-    MembershipSnapshot,
     Replica,
+    Snapshot,
     SparseMemberships,
-    StaleReplica,
     compact_counts,
     domain_view,
-    worker_state,
     writable,
 )
-from coblock.inference.engine import empty_batch_result
+from coblock.inference.engine import NO_TABLE, empty_batch_result, label_kernel, parts
 from coblock.inference.start import cell_counts, expected_degrees, link_product
-from coblock.kernels import Floats, Incidence, Indices
+from coblock.kernels import Floats, Incidence, Indices, moves
 from coblock.kernels.cvb0 import BatchResult, update_batch
-from coblock.kernels.gather import add_outer_sums, relabel
-from coblock.kernels.gibbs import label_batch
+from coblock.kernels.gather import add_label_counts, add_outer_sums, relabel
+from coblock.kernels.moves import SideCounts
 from coblock.kernels.score import score_tables
 from coblock.kernels.spectral import LinkScales
+from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
 
-Message = TypeVar("Message")
-NO_TABLE = np.zeros((0, 0))
+Tables: TypeAlias = Sequence[NDArray[Any]]  # n, N (trials, 2, L) and m (trials, 2) of both sides
+CellTables: TypeAlias = tuple[Floats, Floats]  # links and unseen cells of each block
+Prior: TypeAlias = tuple[float, float]
 PER_OBJECT = ("log_normaliser", "entropy")  # of which the client needs the sums of each part
 
 
-@dataclass(frozen=True, slots=True)
-class BatchTask:
-    """What a shard does with its objects of one batch."""
+@dataclass(frozen=True)
+class ShardLayout:
+    """Objects of one domain in batches; a shard holds the same parts of every batch.
 
-    b: int  # batch
-    objects: range
-    step: float | None = None  # of an update of memberships; None gives new labels
-    uniform: Floats | None = None  # random numbers that draw labels; None takes the best ones
-    probability: bool = False  # whether the probabilities of the labels are returned
+    The parts are those of the local engine. No part is divided between shards.
+    """
+
+    size: int  # objects
+    batch: int  # objects updated together
+    wanted: int  # shards; there are no more than a batch has parts
+
+    @cached_property
+    def most(self) -> int:
+        """Largest possible number of shards: the parts of a whole batch."""
+        return len(parts(min(self.batch, self.size)))
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return min(self.wanted, self.most)
+
+    @property
+    def batches(self) -> int:
+        """Batches of a sweep."""
+        return -(-self.size // self.batch)
+
+    def parts(self, shard: int, b: int) -> list[range]:
+        """Return the objects of each part of batch ``b`` that a shard holds, in ascending order."""
+        start, stop = b * self.batch, min((b + 1) * self.batch, self.size)
+        return [
+            range(start + part.start, min(start + part.stop, stop))
+            for number, part in enumerate(parts(stop - start))
+            if number * self.shards // self.most == shard
+        ]
+
+    def span(self, shard: int, b: int) -> range:
+        """Return the objects of a shard in batch ``b``, which are contiguous."""
+        held = self.parts(shard, b)
+        return range(held[0].start, held[-1].stop) if held else range(0)
+
+    def objects(self, shard: int) -> Indices:
+        """Return the objects of a shard, ascending."""
+        spans = [np.arange(0)] + [np.array(self.span(shard, b)) for b in range(self.batches)]
+        return np.concatenate(spans).astype(np.int32)
+
+    @cached_property
+    def home(self) -> tuple[Indices, Indices]:
+        """The shard of every object, and its position in the shard."""
+        shard, position = np.empty(self.size, np.int32), np.empty(self.size, np.int32)
+        for s in range(self.shards):
+            objects = self.objects(s)
+            shard[objects], position[objects] = s, np.arange(objects.size)
+        return shard, position
 
 
-def send(message: Message) -> Message:
-    """Return a message as the result of a task, which Dask can compute again."""
-    return message
+@dataclass(frozen=True)
+class Shard:
+    """The cells of some objects of one domain; other ends are numbered as in the relation."""
 
+    d: int
+    number: int
+    layout: ShardLayout
+    incidence: Incidence
 
-def run_batch(
-    shard: Shard,
-    run: str,
-    version: int,
-    memberships: MembershipSnapshot | None,
-    counts: CountSnapshot | None,
-    entries: list[list[Delta]],
-    hyper: Hyperparameters,
-    task: BatchTask,
-) -> BatchDelta | StaleReplica:
-    """Update the objects of a batch against the replica at ``version`` of the log."""
-    replica = worker_state(run).advance(version, memberships, counts, entries)
-    if replica is None:
-        return StaleReplica()
-    if task.step is None:
-        return give_labels(shard, replica, hyper, task)
-    return update_memberships(shard, replica, hyper, task, task.step)
+    @cached_property
+    def objects(self) -> Indices:
+        """The objects of the shard, ascending."""
+        return self.layout.objects(self.number)
+
+    def segment(self, objects: range) -> Incidence:
+        """Return the cells of the objects in one batch, without a copy."""
+        first, last = np.searchsorted(self.objects, (objects.start, objects.stop))
+        start, link, unseen_start, unseen = self.incidence
+        return Incidence(start[first : last + 1], link, unseen_start[first : last + 1], unseen)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        incidence = Incidence(*(writable(array) for array in state["incidence"]))
+        self.__dict__.update(state | {"incidence": incidence})
+
+    def __sizeof__(self) -> int:
+        return sum(array.nbytes for array in self.incidence)
 
 
 def update_memberships(
-    shard: Shard, replica: Replica, hyper: Hyperparameters, task: BatchTask, step: float
+    shard: Shard, replica: Replica, hyper: Hyperparameters, *, b: int, step: float
 ) -> BatchDelta:
     """Update memberships by CVB0, in the parts into which the local engine cuts a batch."""
-    d, first = shard.d, task.objects.start
-    blocks, other = replica.blocks, replica.view(1 - d)
-    q = replica.domains[d].dense(first, task.objects.stop)
-    hard = replica.domains[d].hard[first : task.objects.stop]
-    own = domain_view(shard.segment(task.b), q, hard, blocks.m[d], hyper.alpha[d])
+    d, blocks, other = shard.d, replica.blocks, replica.view(1 - shard.d)
+    objects = shard.layout.span(shard.number, b)
+    first, q = objects.start, replica.domains[d].dense(objects)
+    hard = replica.domains[d].hard[first : objects.stop]
+    own = domain_view(shard.segment(objects), q, hard, blocks.m[d], hyper.alpha[d])
     tables = score_tables(own, replica.tables(d, hyper), other.m)
-    fresh, parts = np.empty_like(q), []
-    for part in shard.layout.parts(shard.number, task.b):
-        objects = np.arange(part.start - first, part.stop - first, dtype=np.int32)
+    fresh, results = np.empty_like(q), []
+    for part in shard.layout.parts(shard.number, b):
+        chosen = np.arange(part.start - first, part.stop - first, dtype=np.int32)
         rows = fresh[part.start - first : part.stop - first]
         result = empty_batch_result(rows, other.m.size, bool(blocks.unseen.any()))
-        update_batch(own, other, tables, objects, step, result)
+        update_batch(own, other, tables, chosen, step, result)
         sums = {name: np.array([getattr(result, name).sum()]) for name in PER_OBJECT}
-        parts.append(result._replace(fresh=NO_TABLE, **sums))
+        results.append(result._replace(fresh=NO_TABLE, **sums))
     memberships = SparseMemberships.from_dense(fresh)
-    return BatchDelta(replica.version + 1, d, task.objects, memberships, parts)
+    return BatchDelta(replica.version + 1, d, objects, memberships, results)
 
 
 def give_labels(
-    shard: Shard, replica: Replica, hyper: Hyperparameters, task: BatchTask
+    shard: Shard,
+    replica: Replica,
+    hyper: Hyperparameters,
+    *,
+    b: int | None = None,
+    uniform: Floats | None = None,
+    probability: bool = False,
 ) -> BatchDelta:
-    """Give the objects of a batch new labels and count the changes, which are whole numbers."""
-    d, blocks, incidence = shard.d, replica.blocks, shard.segment(task.b)
-    label = replica.domains[d].hard[task.objects.start : task.objects.stop].copy()
-    found = label_objects(incidence, label, replica, d, hyper, task)
-    fresh, log_normaliser, probability = found
-    K, L = blocks.m[d].size, blocks.m[1 - d].size
+    """Give the objects of a batch new labels and count the changes, which are whole numbers.
+
+    Random numbers draw the labels; without them the best ones are taken. Without a batch, all
+    objects of the shard get labels.
+    """
+    d, blocks, other = shard.d, replica.blocks, replica.view(1 - shard.d)
+    objects = range(0) if b is None else shard.layout.span(shard.number, b)
+    cells = shard.incidence if b is None else shard.segment(objects)
+    label = replica.domains[d].hard[shard.objects if b is None else np.array(objects)]
+    own = domain_view(cells, NO_TABLE, label, blocks.m[d], hyper.alpha[d])
+    kernel, tables = label_kernel(own, replica.tables(d, hyper), other.m)
+    numbers = np.empty(0) if uniform is None else writable(uniform)
+    fresh, log_normaliser = np.empty_like(label), np.empty(label.size)
+    K, L = own.m.size, other.m.size
+    sums = np.zeros((label.size, K) if probability else (0, 0))
+    every = np.arange(label.size, dtype=np.int32)
+    kernel(own, other, tables, every, numbers, fresh, log_normaliser, sums)
     m = np.bincount(fresh, minlength=K) - np.bincount(label, minlength=K)
     links, unseen = np.zeros((K, L)), np.zeros((K, L))
-    own = domain_view(incidence, NO_TABLE, label, blocks.m[d], 1.0)
     moved = np.flatnonzero(fresh != label).astype(np.int32)
-    relabel(own, moved, fresh[moved], label, replica.domains[1 - d].hard, links, unseen)
+    relabel(own, moved, fresh[moved], label, other.hard, links, unseen)
     counts = map(compact_counts, (m, links, unseen if blocks.unseen.any() else NO_TABLE))
     part = BatchResult(log_normaliser, np.empty(0), NO_TABLE, *counts)
     new = SparseMemberships.from_labels(fresh, K)
-    chance = SparseMemberships.from_dense(probability) if task.probability else None
-    return BatchDelta(replica.version + 1, d, task.objects, new, [part], chance)
-
-
-def label_objects(
-    cells: Incidence,
-    label: Indices,
-    replica: Replica,
-    d: int,
-    hyper: Hyperparameters,
-    how: BatchTask,
-) -> tuple[Indices, Floats, Floats]:
-    """Return new labels of objects, their log normalisers and, if wanted, probabilities."""
-    other, size = replica.view(1 - d), label.size
-    own = domain_view(cells, NO_TABLE, label, replica.blocks.m[d], hyper.alpha[d])
-    tables = score_tables(own, replica.tables(d, hyper), other.m)
-    numbers = np.empty(0) if how.uniform is None else writable(how.uniform)
-    fresh, log_normaliser = np.empty(size, np.int32), np.empty(size)
-    sums = np.zeros((size, own.m.size) if how.probability else (0, 0))
-    objects = np.arange(size, dtype=np.int32)
-    label_batch(own, other, tables, objects, numbers, fresh, log_normaliser, sums)
-    return fresh, log_normaliser, sums
+    chance = SparseMemberships.from_dense(sums) if probability else None
+    return BatchDelta(replica.version + 1, d, objects, new, [part], chance)
 
 
 def label_probabilities(
-    shard: Shard,
-    run: str,
-    snapshot: MembershipSnapshot,
-    counts: CountSnapshot,
-    hyper: Hyperparameters,
-) -> SparseMemberships:
+    shard: Shard, snapshot: Snapshot, blocks: Blocks, hyper: Hyperparameters
+) -> SparseMemberships | None:
     """Return p(z_i | all other labels) of all objects of a shard."""
-    domains = worker_state(run).domains(snapshot)
-    replica, label = Replica.from_snapshot(domains, counts), domains[shard.d].hard[shard.objects]
-    how = BatchTask(0, range(0), probability=True)
-    found = label_objects(shard.incidence, label, replica, shard.d, hyper, how)
-    return SparseMemberships.from_dense(found[2])
+    replica = Replica(0, 0, [domain.unpacked for domain in snapshot], deepcopy(blocks))
+    return give_labels(shard, replica, hyper, probability=True).probability
 
 
-def count_cells(shard: Shard, run: str, snapshot: MembershipSnapshot) -> tuple[Floats, Floats]:
+def count_cells(shard: Shard, snapshot: Snapshot) -> CellTables:
     """Count links and unseen cells of a shard of rows by the clusters of their ends."""
-    domains, cells = worker_state(run).domains(snapshot), shard.incidence
-    relation = replace(NO_RELATION, incidence=((cells,), (NO_CELLS,)))
-    labels = [domains[0].hard[shard.objects], domains[1].hard]
-    return relation.count_cells(labels, (domains[0].clusters, domains[1].clusters))
+    rows, columns = (memberships.unpacked for memberships in snapshot)
+    cells, labels = shard.incidence, (rows.hard[shard.objects], columns.hard)
+    links, unseen = np.zeros((2, rows.clusters, columns.clusters))
+    add_label_counts(cells, *labels, links, unseen)
+    return links, unseen
 
 
 def add_expected_cells(
-    sums: tuple[Floats, Floats] | None, shard: Shard, run: str, snapshot: MembershipSnapshot, b: int
-) -> tuple[Floats, Floats]:
+    sums: CellTables | None, shard: Shard, snapshot: Snapshot, b: int
+) -> CellTables:
     """Add q_ik q_jl over the cells of one batch of rows to the sums of those before it."""
-    domains, cells = worker_state(run).domains(snapshot), shard.segment(b)
-    own, other = domains[0], domains[1]
-    q = own.dense(*shard.layout.span(shard.number, b))
-    shape = (own.clusters, other.clusters)
+    own, other = (memberships.unpacked for memberships in snapshot)
+    objects = shard.layout.span(shard.number, b)
+    cells, q, shape = shard.segment(objects), own.dense(objects), (own.clusters, other.clusters)
     links, unseen = (np.zeros(shape) + (0.0 if sums is None else sums[t]) for t in (0, 1))
-    add_outer_sums(cells.link_start, cells.link, q, other.q, other.hard, links)
-    add_outer_sums(cells.unseen_start, cells.unseen, q, other.q, other.hard, unseen)
+    add_outer_sums(cells, q, other.q, other.hard, links, unseen)
     return links, unseen
 
 
@@ -187,6 +222,70 @@ def shard_product(
     shard: Shard, scales: tuple[LinkScales, LinkScales], density: float, block: Floats
 ) -> Floats:
     """Return the product of the normalised links of a shard and a dense block."""
-    both = [LinkScales(*(writable(values) for values in each)) for each in scales]
+    both = [LinkScales(*map(writable, each)) for each in scales]
     own = LinkScales(*(values[shard.objects] for values in both[shard.d]))
     return link_product(shard.incidence, own, both[1 - shard.d], density, writable(block))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardProfiles:
+    """Profiles of the objects of a shard, sorted by cluster."""
+
+    shard: int
+    start: NDArray[np.int64]  # members of cluster k are from start[k] to start[k + 1] - 1
+    position: Indices  # of the objects in the shard
+    profiles: Incidence
+    cells: Floats  # (L,)  cells of an object in each block
+
+    def members(self, k: int) -> Incidence:
+        """Return the profiles of the members of a cluster, without a copy."""
+        rows, cells = slice(self.start[k], self.start[k + 1] + 1), self.profiles
+        return Incidence(cells.link_start[rows], cells.link, cells.unseen_start[rows], cells.unseen)
+
+    def sides(self, k: int, tables: Tables, t: int, prior: Prior) -> NDArray[np.int8]:
+        """Return the side of each member of cluster ``k``, given the counts of trial ``t``."""
+        counts = SideCounts(*(table[t].astype(float) for table in tables))
+        return moves.assign_sides(self.members(k), self.cells, counts, prior)
+
+
+def shard_profiles(shard: Shard, snapshot: Snapshot, cells: Floats) -> ShardProfiles:
+    """Return the profiles of all objects of a shard."""
+    own, other = snapshot[shard.d].unpacked, snapshot[1 - shard.d].unpacked
+    cells, label = writable(cells), own.hard[shard.objects]
+    position = np.argsort(label, kind="stable").astype(np.int32)
+    domain = domain_view(shard.incidence, np.zeros((0, 0)), label, cells, 1.0)
+    profiles = moves.member_profiles(domain, position, other.hard, cells.size)
+    start = np.concatenate(([0], np.cumsum(np.bincount(label, minlength=own.clusters))))
+    return ShardProfiles(shard.number, start, position, profiles, cells)
+
+
+def count_seeds(shard: ShardProfiles, home: Indices, position: Indices) -> Tables:
+    """Return links and observed non-links of each seed, 0 for the seeds of other shards."""
+    at = np.argsort(shard.position)
+    mine: NDArray[Any] = np.flatnonzero(home == shard.shard)
+    counts = moves.zero_counts(home.size, shard.cells.size)
+    moves.count_sides(shard.profiles, at[position[mine]], mine, shard.cells, counts)
+    return compact_counts(counts.n), compact_counts(counts.N)
+
+
+def assign_and_count(
+    shard: ShardProfiles, clusters: Indices, tables: Tables, prior: Prior
+) -> Tables:
+    """Assign the members of clusters to sides by the counts of all shards; count both sides."""
+    counted = [np.zeros(table.shape) for table in tables]
+    for t, k in enumerate(clusters.tolist()):
+        side = shard.sides(k, tables, t, prior)
+        counts = SideCounts(*(table[t] for table in counted))
+        moves.count_sides(shard.members(k), np.arange(side.size), side, shard.cells, counts)
+    return [compact_counts(table) for table in counted]
+
+
+def find_sides(
+    shard: ShardProfiles, clusters: Indices, tables: Tables, prior: Prior
+) -> NDArray[np.int8]:
+    """Return the sides of the members of some clusters, 0 for all other objects of a shard."""
+    sides = np.zeros(shard.position.size, dtype=np.int8)
+    for t, k in enumerate(clusters.tolist()):
+        members = shard.position[shard.start[k] : shard.start[k + 1]]
+        sides[members] = shard.sides(k, tables, t, prior)
+    return sides

@@ -5,25 +5,70 @@ on threads of this process, :class:`coblock.distributed.DaskEngine` on workers o
 give the same bits for the same schedule.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.inference.schedule import Schedule, parts
 from coblock.inference.settings import SEARCH
 from coblock.inference.start import NormalisedLinks, Products
-from coblock.kernels import Floats, Indices, cvb0
-from coblock.kernels.gibbs import label_batch, label_sequence
-from coblock.kernels.memberships import hard_labels
+from coblock.kernels import BlockTables, DomainView, Floats, Indices, Offsets, cvb0
+from coblock.kernels.gibbs import label_exactly, label_sequence
+from coblock.kernels.memberships import hard_labels, next_is_row
+from coblock.kernels.moves import best_splits
 from coblock.kernels.score import score_tables
-from coblock.kernels.split import best_split, member_profiles
+from coblock.kernels.screen import label_batch, screen_tables
 from coblock.model.partition import Partition
 from coblock.model.state import SoftState
+
+BATCHES = 16  # per sweep and domain, where the user gives no batch size
+SEQUENTIAL_UP_TO = 1000  # objects in all; so few are updated one after another
+PARTS, SMALLEST_PART = 8, 128  # parts of a batch, for threads; objects of a part
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Cuts a sweep into batches."""
+
+    batch_size: int | tuple[int, int] | None = None  # None: chosen by the number of objects
+
+    def is_sequential(self, sizes: tuple[int, ...]) -> bool:
+        """Return whether objects are updated one after another."""
+        return all(self.size_of(sizes, d) == 1 for d in range(len(sizes)))
+
+    def size_of(self, sizes: tuple[int, ...], d: int) -> int:
+        """Return how many objects of domain ``d`` are updated together."""
+        if self.batch_size is not None:
+            return self.batch_size if isinstance(self.batch_size, int) else self.batch_size[d]
+        return 1 if sum(sizes) <= SEQUENTIAL_UP_TO else -(-sizes[d] // BATCHES)
+
+    def coarser(self, sizes: tuple[int, ...], count: int) -> "Schedule":
+        """Return a schedule with so many batches a domain, where the user gives no batch size."""
+        if self.batch_size is not None or self.is_sequential(sizes):
+            return self
+        return replace(self, batch_size=(-(-sizes[0] // count), -(-sizes[-1] // count)))
+
+    def batches(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, Indices]]:
+        """Yield domain and objects of each batch; rows and columns alternate in proportion."""
+        size = [self.size_of(sizes, d) for d in range(len(sizes))]
+        count = [-(-objects // s) for objects, s in zip(sizes, size, strict=True)]
+        done = [0] * len(sizes)
+        while done != count:
+            d = 0 if len(sizes) == 1 or next_is_row(*done, *count) else 1
+            first = done[d] * size[d]
+            yield d, np.arange(first, min(first + size[d], sizes[d]), dtype=np.int32)
+            done[d] += 1
+
+
+def parts(objects: int) -> list[slice]:
+    """Return the parts of a batch that threads share."""
+    size = -(-objects // min(PARTS, max(objects // SMALLEST_PART, 1)))
+    return [slice(start, start + size) for start in range(0, objects, size)]
+
 
 STRETCHES = 8  # rows and columns alternate so often in a sequential sweep
 NO_NUMBERS = np.empty(0)
@@ -57,30 +102,14 @@ class Engine(Protocol):
         limits: tuple[int, ...] | None = None,
         open_clusters: bool = False,
         probability: list[Floats] | None = None,
-        coarse: bool = False,
     ) -> float:
-        """Give every object a new label and update the counts.
+        """Give every object a new label and update the counts; return the sum of log normalisers.
 
-        Parameters
-        ----------
-        partition : Partition
-            Changed in place. Clusters keep their numbers, empty ones included.
-        uniform : ndarray, optional
-            Random numbers that draw the labels, one for each object of all domains. None takes
-            the most probable label.
-        limits : tuple of int, optional
-            Largest number of clusters of each domain.
-        open_clusters : bool
-            Whether objects may open clusters; only a sequential sweep does so.
-        probability : list of ndarray, optional
-            The probabilities of the labels are added to these tables, one for each domain.
-        coarse : bool
-            Whether fewer, larger batches are good enough.
-
-        Returns
-        -------
-        float
-            The sum of the log normalisers.
+        The partition is changed in place; clusters keep their numbers, empty ones included.
+        ``uniform`` has a random number for each object of all domains, which draws its label;
+        None takes the most probable one. ``limits`` are the largest numbers of clusters. Only a
+        sequential sweep opens clusters. The probabilities of the labels are added to
+        ``probability``, a table for each domain.
         """
 
     def sweep_memberships(self, state: SoftState, step: float = 1.0) -> SoftSweep:
@@ -125,7 +154,6 @@ class LocalEngine:
         limits: tuple[int, ...] | None = None,
         open_clusters: bool = False,
         probability: list[Floats] | None = None,
-        coarse: bool = False,
     ) -> float:
         """Give every object a new label; see :class:`Engine`."""
         sizes, total = partition.relation.sizes, 0.0
@@ -133,8 +161,7 @@ class LocalEngine:
         tables = [NO_TABLE] * 2 if probability is None else probability
         if self.schedule.is_sequential(sizes):
             return _sweep_sequence(partition, numbers, limits, open_clusters, tables)
-        schedule = self.schedule.coarser(sizes, SEARCH.sample_batches) if coarse else self.schedule
-        for d, objects in schedule.batches(sizes):
+        for d, objects in self.schedule.coarser(sizes, SEARCH.label_batches).batches(sizes):
             fresh, log_normaliser = self._label(partition, d, objects, numbers[d], tables[d])
             partition.relabel(d, objects, fresh)
             total += float(log_normaliser.sum())
@@ -145,7 +172,7 @@ class LocalEngine:
     ) -> tuple[Indices, Floats]:
         """Return new labels of objects of one domain, and their log normalisers."""
         domain, other = partition.domain(d), partition.domain(-1 - d)
-        tables = score_tables(domain, partition.tables(d), other.m)
+        kernel, tables = label_kernel(domain, partition.tables(d), other.m)
         fresh, log_normaliser = np.empty(objects.size, dtype=np.int32), np.empty(objects.size)
         numbers = uniform[objects] if uniform.size else uniform
         rows = slice(objects[0], objects[-1] + 1)
@@ -153,7 +180,7 @@ class LocalEngine:
         def label(part: slice) -> None:
             sums = probability[rows][part] if probability.size else probability
             out = (fresh[part], log_normaliser[part], sums)
-            label_batch(domain, other, tables, objects[part], numbers[part], *out)
+            kernel(domain, other, tables, objects[part], numbers[part], *out)
 
         self.map(label, parts(objects.size))
         return fresh, log_normaliser
@@ -203,22 +230,28 @@ class LocalEngine:
 
     def propose_splits(self, partition: Partition, d: int, rng: np.random.Generator) -> list[Split]:
         """Return the best split found of every cluster; see :class:`Engine`."""
-        label, sizes = partition.labels[d], partition.m[d].astype(int)
-        members = np.split(np.argsort(label, kind="stable").astype(np.int32), np.cumsum(sizes)[:-1])
-        seeds = [draw_seeds(size, rng) for size in sizes]
-        domain, prior = partition.domain(d), shared_prior(partition)
-        label_other, clusters = partition.labels[-1 - d], partition.m[-1 - d].size
-        new_cluster = float(np.log(partition.hyper.alpha[d]))
+        label, sizes = partition.labels[d], partition.m[d].astype(np.int64)
+        members, start = np.argsort(label, kind="stable").astype(np.int32), starts_of(sizes)
+        gain, side = np.empty(sizes.size), np.empty(label.size, np.int8)
+        views = (partition.domain(d), partition.domain(-1 - d), members, start)
+        how = (shared_prior(partition), draw_seeds(sizes, rng), SEARCH.split_passes)
+        slices = range(min(PARTS, sizes.size))
+        self.map(
+            lambda s: best_splits(*views, *how, np.arange(s, sizes.size, PARTS), gain, side), slices
+        )
+        return list(zip(gain.tolist(), np.split(side, start[1:-1]), strict=True))
 
-        def split(k: int) -> Split:
-            if sizes[k] < 2:
-                return -np.inf, np.zeros(sizes[k], np.int8)
-            profiles = member_profiles(domain, members[k], label_other, clusters)
-            cells = cells_of_member(partition, d, k)
-            gain, side = best_split(profiles, cells, prior, seeds[k], SEARCH.split_passes)
-            return gain + new_cluster, side
 
-        return self.map(split, range(sizes.size))
+def label_kernel(
+    domain: DomainView, blocks: BlockTables, m_other: Floats
+) -> tuple[Callable[..., None], Any]:
+    """Return the kernel that labels a batch, and its tables.
+
+    Clusters are screened in two domains with few links (MODEL 15).
+    """
+    if domain.repeated or blocks.n.sum() > SEARCH.screened_density * (blocks.n + blocks.N).sum():
+        return label_exactly, score_tables(domain, blocks, m_other)
+    return label_batch, screen_tables(domain, blocks, m_other)
 
 
 def _sweep_sequence(
@@ -275,21 +308,20 @@ def shared_prior(partition: Partition) -> tuple[float, float]:
     return a.item(), b.item()
 
 
-def draw_seeds(members: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the pairs of members around which a cluster is split; none for a single member."""
-    if members < 2:
-        return np.empty((0, 2), dtype=np.int64)
-    first, second = rng.integers([members, members - 1], size=(SEARCH.split_seeds, 2)).T
-    return np.stack((first, second + (second >= first)), axis=1)
+def draw_seeds(sizes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the pairs of members around which clusters of at least two are split.
+
+    (clusters, pairs, 2) positions among the members of the cluster.
+    """
+    highest = np.maximum(np.stack((sizes, sizes - 1), axis=1), 1)[:, None]
+    pairs = rng.integers(highest, size=(sizes.size, SEARCH.split_seeds, 2))
+    pairs[..., 1] += pairs[..., 1] >= pairs[..., 0]
+    return pairs
 
 
-def cells_of_member(partition: Partition, d: int, k: int) -> Floats:
-    """Return the cells of each block that a member of cluster ``k`` has, unseen ones included."""
-    cells = partition.m[-1 - d].copy()
-    if partition.relation.repeated:
-        cells[k] -= 1.0  # an object is not its own neighbour
-    places = 2 if partition.relation.repeated and not partition.relation.symmetric else 1
-    return np.tile(cells, places)
+def starts_of(sizes: NDArray[np.int64]) -> Offsets:
+    """Return where each cluster begins among members sorted by cluster, and the end."""
+    return np.concatenate(([0], np.cumsum(sizes)))
 
 
 def largest_change(old: list[Floats], new: list[Floats]) -> float:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from time import perf_counter
@@ -15,28 +16,30 @@ from joblib import Parallel, delayed
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
-from coblock.inference.engine import Engine, LocalEngine
+from coblock.inference.degrees import DegreeSearch, normalised_labels
+from coblock.inference.engine import Engine, LocalEngine, Schedule
 from coblock.inference.gibbs import GibbsSampler
 from coblock.inference.phase import Outcome, Phase
-from coblock.inference.posterior import PosteriorAverage
-from coblock.inference.schedule import Schedule
-from coblock.inference.search import Search
+from coblock.inference.posterior import PosteriorAverage, PosteriorChains
+from coblock.inference.search import Search, climb_from
 from coblock.inference.settings import SEARCH, Settings
 from coblock.inference.start import (
+    SpectralStart,
     most_probable,
     random_memberships,
     soft_labels,
-    spectral_labels,
     truncation,
 )
 from coblock.inference.variational import FIRST_UPDATE, SECOND_ORDER_FROM, Variational
 from coblock.kernels import Floats, Indices
+from coblock.model.degrees import DegreeChoice
 from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.partition import Partition
+from coblock.model.partition import Partition, initial_hyper
 from coblock.model.result import Result, make_result
 from coblock.model.state import SoftState
 from coblock.model.trace import Callback, SweepRecord
 
+VB_MEMBERSHIPS = 1e3  # change of memberships over that of the bound, at which VB stops
 LONGEST_PREPARATION = 50  # CVB0 sweeps that turn a random start into labels
 
 
@@ -55,6 +58,7 @@ class Start:
     position: int = 0  # of the current phase
     phase: Phase | None = None  # None before the first sweep
     trace: list[SweepRecord] = field(default_factory=list)
+    degrees: DegreeChoice | None = None  # of an earlier phase, which took the plain model
 
     def run(self, callback: Callback | None = None) -> Result:
         """Consume the sweeps, from the present state to their end.
@@ -69,7 +73,8 @@ class Start:
                 return self.result(converged=converged)
             record = next(stream, None)
             if record is None:
-                return self.result(converged=True)
+                assert self.phase is not None
+                return self.result(converged=self.phase.converged)
             self.trace.append(record)
             answer = None if callback is None else callback(record)
             asked_to_stop = isinstance(answer, bool | np.bool_) and bool(answer)
@@ -85,6 +90,9 @@ class Start:
             if self.position + 1 == len(self.settings.phases):
                 return
             outcome = self.phase.outcome()
+            if outcome.degrees is not None and outcome.degrees.model is not None:
+                return  # no phase after it applies to the corrected model
+            self.degrees = outcome.degrees
             self.position += 1
             self.phase = self._make_phase(outcome)
 
@@ -92,14 +100,23 @@ class Start:
         """Return the result as it stands; it takes over the memberships of the phase."""
         assert self.phase is not None
         found = self.phase.outcome()
+        if self.settings.degree_corrected is True and found.degrees is None:  # ended before
+            found = self._degree_search(found, []).outcome()
+        labels = None if found.partition is None else found.partition.labels
         q = found.memberships
         if q is None:
-            assert found.partition is not None
-            found.partition.renumber()
-            q = soft_labels(found.partition.labels, 1.0)
-        hyper = self._initial_hyper(q) if self._holds_hyper(found) else found.hyper
+            assert labels is not None
+            q = soft_labels(labels, 1.0)
         return make_result(
-            self.relation, q, hyper, self.trace, converged=converged, samples=found.samples
+            self.relation,
+            q,
+            found.hyper,
+            self.trace,
+            converged=converged,
+            labels=labels,
+            samples=found.samples,
+            degrees=found.degrees or self.degrees,
+            sticks=found.sticks,
         )
 
     def _has_converged(self) -> bool:
@@ -108,18 +125,24 @@ class Start:
             return False
         last = self.position + 1 == len(self.settings.phases)
         small = last_change(self.trace, self.settings) < self.settings.tol
-        return last and (self.phase.finished or (small and self.phase.may_stop))
+        return last and (self.phase.converged or (small and self.phase.may_stop))
 
     def _make_phase(self, before: Outcome | None) -> Phase:
         """Return the phase at the present position, which goes on from what is ``before``."""
         settings, engine = self.settings, self.engine
         name = settings.phases[self.position]
         if name == "search":
-            partition = Partition.from_labels(self.relation, self._start_labels())
-            return Search(partition, self.rng, self._limits(), engine)
+            perturb = settings.degree_corrected is not True  # any plain optimum is a start
+            return Search(self._start_partition(), self.rng, self._limits(), engine, perturb)
+        if name == "degrees":
+            assert before is not None
+            return self._degree_search(before, self._degree_starts(before))
         if name == "posterior":
             assert before is not None
             assert before.partition is not None
+            if settings.averages and engine.schedule.is_sequential(self.relation.sizes):
+                modes = (before.partition, before.modes)
+                return PosteriorChains.from_modes(*modes, self.rng, engine, self._limits())
             return PosteriorAverage(before.partition, self.rng, engine, settings.averages)
         if name == "gibbs":
             q = self._start_memberships()
@@ -127,6 +150,28 @@ class Start:
             one_by_one = LocalEngine(Schedule(1))
             return GibbsSampler(partition, self.rng, one_by_one, settings.max_iter, settings.rule)
         return self._variational(before)
+
+    def _degree_starts(self, before: Outcome) -> list[list[Indices]]:
+        """Return the labels that climbs under the corrected model start from (DEGREES D6).
+
+        A dense relation has none if the plain model may be taken. The random numbers of the
+        phases that follow are not used.
+        """
+        assert before.partition is not None
+        auto = self.settings.degree_corrected == "auto"
+        if auto and self.relation.density > SEARCH.dense:
+            return []
+        plain = [label.copy() for label in before.partition.labels]
+        if self.initial is not None:
+            return [most_probable(self.initial), plain]
+        seed = int(deepcopy(self.rng).integers(2**31))
+        return [normalised_labels(self.relation, self._limits(), seed), plain]
+
+    def _degree_search(self, before: Outcome, starts: list[list[Indices]]) -> DegreeSearch:
+        """Return the search under the corrected model, after one under the plain model."""
+        assert before.partition is not None
+        auto = self.settings.degree_corrected == "auto"
+        return DegreeSearch(before.partition, before.modes, auto, self._limits(), starts)
 
     def _variational(self, before: Outcome | None) -> Variational:
         """Return the sweeps of a deterministic method, from the start or from a partition."""
@@ -137,7 +182,7 @@ class Start:
         else:
             assert before.partition is not None
             q = soft_labels(before.partition.labels, 1.0)
-            hyper = self._initial_hyper(q) if settings.rule == "fixed" else before.hyper
+            hyper = before.hyper
         clusters = (q[0].shape[1], q[-1].shape[1])
         if not settings.shared_prior:
             prior = np.array(hyper.tables(clusters))
@@ -150,6 +195,7 @@ class Start:
             settings.exact_variance,
             settings.rule,
             settings.burn_in,
+            settings.tol,
             hyper_delay=FIRST_UPDATE if random_start else 1,
             second_order_on=before is not None,
         )
@@ -161,44 +207,87 @@ class Start:
         if self.settings.init == "random":
             clusters = truncation(self.relation, self.settings.max_clusters, SEARCH.truncation)
             return random_memberships(self.relation, clusters, self.rng)
-        return soft_labels(self._spectral_labels())
+        spectral, most = self._spectral()
+        return soft_labels(spectral.labels(most))
 
-    def _start_labels(self) -> list[Indices]:
-        """Return labels to start the search from; random memberships are swept first."""
+    def _start_partition(self) -> Partition:
+        """Return the partition that the search starts from.
+
+        Spectral labels of many clusters are the start where structure is strong. Where few
+        clusters explain nearly as much, soft sweeps from these find weak structure better; their
+        number is doubled while all of them are used and the evidence rises.
+        """
         if self.initial is not None:
-            return most_probable(self.initial)
-        if self.settings.init != "random":
-            return self._spectral_labels()
-        q = self._start_memberships()
-        state = SoftState(self.relation, q, self._initial_hyper(q))
-        sweeps = Variational(state, self.engine, "cvb0")
+            return self._partition(most_probable(self.initial))
+        if self.settings.init == "random":
+            return self._partition(self._sweep_softly(self._start_memberships()))
+        spectral, most = self._spectral()
+        few = tuple(min(SEARCH.few_start_clusters, K) for K in most)
+        many = self._partition(spectral.labels(most))
+        starts = [
+            [np.zeros_like(label) for label in many.labels],
+            many.labels,
+            spectral.labels(few),
+        ]
+        trials = [climb_from(self._partition(labels), self.engine) for labels in starts]
+        one, of_many, of_few = (trial.log_posterior() for trial in trials)
+        best = max(trials, key=Partition.log_posterior)
+        if of_few - one < SEARCH.weak_share * (of_many - one):
+            return many
+        while True:
+            labels = self._sweep_softly(soft_labels(spectral.labels(few)))
+            found = climb_from(self._partition(labels), self.engine)
+            if found.log_posterior() <= best.log_posterior():
+                return many if best is trials[1] else best
+            best = found
+            all_used = any(m.size == K for m, K in zip(found.m, few, strict=True))
+            if few == most or not all_used:
+                return best
+            few = tuple(min(2 * K, limit) for K, limit in zip(few, most, strict=True))
+
+    def _partition(self, labels: list[Indices]) -> Partition:
+        """Return the partition of these labels."""
+        hyper, fixed = self._shared_hyper(), self.settings.rule == "fixed"
+        return Partition.from_labels(self.relation, labels, hyper, fixed=fixed)
+
+    def _sweep_softly(self, q: list[Floats]) -> list[Indices]:
+        """Return the most probable labels after CVB0 sweeps from these memberships."""
+        sweeps = Variational(
+            SoftState(self.relation, q, self._initial_hyper(q)), self.engine, "cvb0"
+        )
         for record in sweeps.sweeps(perf_counter):
             if record.change < SECOND_ORDER_FROM or record.sweep == LONGEST_PREPARATION:
                 break
         return most_probable(sweeps.state.q)
 
-    def _spectral_labels(self) -> list[Indices]:
-        limits = truncation(self.relation, self.settings.max_clusters, SEARCH.start_clusters)
+    def _spectral(self) -> tuple[SpectralStart, tuple[int, ...]]:
+        """Return the vectors of the spectral start, and the numbers of clusters to find."""
+        most = truncation(self.relation, self.settings.max_clusters, SEARCH.start_clusters)
         links = self.engine.normalised_links(self.relation)
-        return spectral_labels(self.relation, limits, self.rng, links)
+        return SpectralStart.from_links(self.relation, links, max(most), self.rng), most
 
     def _limits(self) -> tuple[int, ...] | None:
         limit = self.settings.max_clusters
-        return None if limit is None else truncation(self.relation, limit)
+        return None if limit is None else truncation(self.relation, limit, 1)
 
     def _initial_hyper(self, q: list[Floats]) -> Hyperparameters:
-        """Return weak hyperparameters for a start."""
-        return Hyperparameters.initial(
-            self.relation.likelihood,
-            self.relation.density,
-            (q[0].shape[1], q[-1].shape[1]),
-            len(q),
-            per_block=not self.settings.shared_prior,
-        )
+        """Return the hyperparameters of a start, one prior for each block if that is asked for."""
+        hyper = self._shared_hyper()
+        if self.settings.shared_prior:
+            return hyper
+        prior = np.array(hyper.tables((q[0].shape[1], q[-1].shape[1])))
+        return replace(hyper, prior=prior, per_block=True)
 
-    def _holds_hyper(self, found: Outcome) -> bool:
-        """Return whether the result has the initial hyperparameters, not those of a partition."""
-        return self.settings.rule == "fixed" and found.partition is not None
+    def _shared_hyper(self) -> Hyperparameters:
+        """Return the hyperparameters of the settings; those that are not given are weak."""
+        settings, hyper = self.settings, initial_hyper(self.relation)
+        if settings.block_prior is not None:
+            hyper.prior = np.reshape(settings.block_prior, hyper.prior.shape)
+        if settings.concentration is not None:
+            hyper.alpha = list(settings.concentration[: len(hyper.alpha)])
+        hyper.hyperprior = settings.hyperprior or hyper.hyperprior
+        hyper.block_hyperprior = settings.block_hyperprior or hyper.block_hyperprior
+        return hyper
 
 
 @dataclass(slots=True)
@@ -261,8 +350,9 @@ class Fit:
 def set_engine(start: Start, engine: Engine) -> None:
     """Let a start that was read from a file run on this engine."""
     start.engine = engine
-    if start.phase is not None and start.settings.phases[start.position] != "gibbs":
-        start.phase.engine = engine  # type: ignore[attr-defined]
+    name = None if start.phase is None else start.settings.phases[start.position]
+    if name not in {None, "gibbs", "degrees"}:
+        start.phase.engine = engine  # type: ignore[union-attr]
 
 
 def best_of(results: list[Result], settings: Settings) -> Result:
@@ -277,22 +367,19 @@ def best_of(results: list[Result], settings: Settings) -> Result:
 
 def agreement(results: list[Result]) -> float:
     """Return the mean adjusted Rand index over all pairs of results and their domains."""
-    return float(
-        np.mean(
-            [
-                adjusted_rand_score(one, other)
-                for first, second in combinations(results, 2)
-                for one, other in zip(first.labels, second.labels, strict=True)
-            ]
-        )
-    )
+    pairs = (zip(a.labels, b.labels, strict=True) for a, b in combinations(results, 2))
+    return float(np.mean([adjusted_rand_score(*labels) for pair in pairs for labels in pair]))
 
 
 def last_change(trace: list[SweepRecord], settings: Settings) -> float:
-    """Return what the stop rule looks at: the change of memberships, or of VB's bound."""
+    """Return what the stop rule looks at: the change of memberships, or of VB's bound.
+
+    A bound that is nearly at its optimum changes less than memberships do, so these count, too.
+    """
     last = trace[-1]
     if settings.inference == "vb" and len(trace) > 1:
-        return abs(last.bound - trace[-2].bound) / max(abs(last.bound), 1.0)
+        relative = abs(last.bound - trace[-2].bound) / max(abs(last.bound), 1.0)
+        return max(relative, last.change / VB_MEMBERSHIPS)
     return last.change
 
 
@@ -303,7 +390,7 @@ def _warn_if_not_converged(result: Result, settings: Settings) -> None:
         return
     what = "bound" if settings.inference == "vb" else "memberships"
     why = f"the last change was {last_change(trace, settings):.2g}, tol is {settings.tol:g}"
-    if last_change(trace, settings) < settings.tol:
+    if trace[-1].moved is not None:  # hard labels: tol is not the rule of this phase
         why = "the search, or the sampling after it, was not finished"
     warnings.warn(
         f"The {what} had not converged after {len(trace):,} sweeps: {why}. Raise max_iter (now "

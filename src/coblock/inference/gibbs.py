@@ -4,19 +4,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coblock.inference.engine import Engine
-from coblock.inference.phase import Clock, Outcome, label_record
-from coblock.inference.posterior import fraction_changed
+from coblock.inference.phase import Clock, Outcome, fraction_moved, label_record
 from coblock.kernels import Floats
 from coblock.kernels.bernoulli import LARGEST, SMALLEST
-from coblock.model.likelihoods import Rule
+from coblock.model.likelihoods import Likelihood, Rule, Statistics
 from coblock.model.partition import Partition
 from coblock.model.result import Sample
 from coblock.model.trace import SweepRecord
 
 MOST_SAMPLES = 256  # kept sweeps, evenly spaced, that predictions average over
-SHAPE, RATE = 1.0, 1.0  # of the Gamma hyperpriors of all hyperparameters
 
 
 @dataclass(slots=True)
@@ -45,6 +44,11 @@ class GibbsSampler:
         return False
 
     @property
+    def converged(self) -> bool:
+        """Whether the samples are within a tolerance: a chain has none."""
+        return False
+
+    @property
     def may_stop(self) -> bool:
         """Whether the stop rule of the fit applies: a chain does all of its sweeps."""
         return False
@@ -56,11 +60,12 @@ class GibbsSampler:
             before = [label.copy() for label in partition.labels]
             uniform = self.rng.random(sum(partition.relation.sizes))
             leave_one_out = self.engine.sweep_labels(partition, uniform, open_clusters=True)
-            self._sample_hyperparameters()
+            if self.rule != "fixed":
+                sample_hyperparameters(partition, self.rng)
             self.number += 1
             self._keep()
-            change = fraction_changed(before, partition.labels)
-            yield label_record(partition, self.number, change, leave_one_out, clock)
+            moved = fraction_moved(before, partition.labels)
+            yield label_record(partition, self.number, moved, leave_one_out, clock)
 
     def outcome(self) -> Outcome:
         """Return the fraction of the kept sweeps that each object spent in each cluster."""
@@ -70,7 +75,8 @@ class GibbsSampler:
             q = [np.eye(m.size)[label] for label, m in pairs]
         else:
             q = [tally / kept for tally in self.tally]
-        return Outcome(self.partition.hyper, q, samples=self.samples)
+        used = [each[:, each.any(axis=0)] for each in q]
+        return Outcome(self.partition.hyper, used, samples=self.samples)
 
     def _keep(self) -> None:
         """Add the sweep to the averages if it is in the second half."""
@@ -84,56 +90,77 @@ class GibbsSampler:
             self.tally[d][np.arange(label.size), label] += 1.0
         every = max((self.max_iter - first) // MOST_SAMPLES, 1)
         if (self.number - first) % every == 0:
-            statistics = (partition.blocks.n, partition.blocks.N)
-            likelihood, prior = partition.relation.likelihood, partition.hyper.prior
-            labels = [label.copy() for label in partition.labels]
-            self.samples.append(Sample(labels, likelihood.predictive_mean(statistics, prior)))
+            self.samples.append(Sample.of(partition))
 
-    def _sample_hyperparameters(self) -> None:
-        """Draw alpha by auxiliary variables, the prior by slice sampling on the log scale."""
-        if self.rule == "fixed":
-            return
-        partition, hyper, rng = self.partition, self.partition.hyper, self.rng
-        hyper.alpha = [
-            sample_concentration(alpha, int((m > 0).sum()), size, rng)
-            for alpha, m, size in zip(
-                hyper.alpha, partition.m, partition.relation.sizes, strict=True
-            )
-        ]
-        likelihood, statistics = partition.relation.likelihood, partition.blocks.statistics()
-        for row in range(len(hyper.prior)):
 
-            def log_likelihood(x: float, row: int = row) -> float:
-                prior = hyper.prior.copy()
-                prior[row] = x
-                return likelihood.log_marginal(statistics, prior)
+def sample_hyperparameters(partition: Partition, rng: np.random.Generator) -> None:
+    """Draw the concentrations by auxiliary variables, and the block prior; fixed ones stay."""
+    if partition.fixed:
+        return
+    relation, hyper = partition.relation, partition.hyper
+    hyper.alpha = [
+        sample_concentration(alpha, int((m > 0).sum()), size, rng, hyper.hyperprior)
+        for alpha, m, size in zip(hyper.alpha, partition.m, relation.sizes, strict=True)
+    ]
+    likelihood, statistics = relation.likelihood, partition.blocks.statistics()
+    hyper.prior = sample_prior(likelihood, statistics, hyper.prior, hyper.block_hyperprior, rng)
 
-            hyper.prior[row] = slice_sample(log_likelihood, hyper.prior[row].item(), rng)
+
+def sample_prior(
+    likelihood: Likelihood,
+    statistics: Statistics,
+    prior: Floats,
+    hyperprior: tuple[float, float],
+    rng: np.random.Generator,
+) -> Floats:
+    """Draw the hyperparameters of a likelihood by slice sampling.
+
+    The positive ones are multiplied by a common factor, then each by one of its own: the data
+    determine their ratio much better than their size. To real ones a number is added.
+    """
+    shape, rate = hyperprior
+    positive = np.arange(len(prior)) >= likelihood.n_real
+    for rows in (positive, *np.eye(len(prior), dtype=bool)):
+
+        def moved(u: float, rows: NDArray[np.bool_] = rows, start: Floats = prior) -> Floats:
+            trial = start.copy()
+            trial[rows & positive] *= np.exp(u)
+            trial[rows & ~positive] += u
+            return trial
+
+        def log_density(u: float, moved: Callable[[float], Floats] = moved) -> float:
+            trial = moved(u)
+            size = trial[positive]
+            if size.min() < SMALLEST or size.max() > LARGEST:
+                return -np.inf
+            weight = (shape * np.log(size) - rate * size).sum()  # the Jacobian adds one log
+            weight -= 0.5 * (trial[~positive] ** 2).sum()
+            return likelihood.log_marginal(statistics, trial) + float(weight)
+
+        prior = moved(slice_sample(log_density, 0.0, rng))
+    return prior
 
 
 def sample_concentration(
-    alpha: float, clusters: int, objects: int, rng: np.random.Generator
+    alpha: float,
+    clusters: int,
+    objects: int,
+    rng: np.random.Generator,
+    hyperprior: tuple[float, float],
 ) -> float:
     """Draw alpha given the number of clusters (Escobar and West 1995)."""
+    a, b = hyperprior
     log_eta = float(np.log(rng.beta(alpha + 1.0, objects)))
-    rate = RATE - log_eta
-    odds = (SHAPE + clusters - 1.0) / (objects * rate)
-    shape = SHAPE + clusters - (rng.random() * (1.0 + odds) > odds)
+    rate = b - log_eta
+    odds = (a + clusters - 1.0) / (objects * rate)
+    shape = a + clusters - (rng.random() * (1.0 + odds) > odds)
     return float(np.clip(rng.gamma(shape) / rate, SMALLEST, LARGEST))
 
 
 def slice_sample(
-    log_likelihood: Callable[[float], float], x: float, rng: np.random.Generator, width: float = 1.0
+    log_density: Callable[[float], float], at: float, rng: np.random.Generator, width: float = 1.0
 ) -> float:
-    """Draw x given its likelihood and Gamma prior by a slice-sampling step in ln x (Neal 2003)."""
-
-    def log_density(u: float) -> float:
-        if not np.log(SMALLEST) <= u <= np.log(LARGEST):
-            return -np.inf
-        y = float(np.exp(u))
-        return log_likelihood(y) + SHAPE * u - RATE * y  # the Jacobian adds one u
-
-    at = float(np.log(x))
+    """Draw a number given its log density by a slice-sampling step from ``at`` (Neal 2003)."""
     height = log_density(at) - rng.exponential()
     low = at - width * rng.random()
     high = low + width
@@ -144,5 +171,5 @@ def slice_sample(
     while True:
         new = rng.uniform(low, high)
         if log_density(new) >= height:
-            return float(np.exp(new))
+            return float(new)
         low, high = (new, high) if new < at else (low, new)

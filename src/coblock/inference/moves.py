@@ -2,93 +2,67 @@
 
 import numpy as np
 
-from coblock.inference.engine import Engine
+from coblock.inference.engine import Engine, parts
 from coblock.inference.settings import SEARCH
-from coblock.kernels import Floats
-from coblock.kernels.merge import current_values, merge_gains
+from coblock.inference.start import thread_pools
+from coblock.kernels import Indices
+from coblock.kernels.moves import current_values, merge_gains, merge_pairs
 from coblock.model.partition import Partition
-
-SLICES = 4  # of all pairs of clusters, for threads,
-SLICES_FROM = 500_000  # blocks times clusters; fewer are computed in one slice
 
 
 def merge(partition: Partition, d: int, engine: Engine) -> int:
     """Merge pairs of clusters of domain ``d`` while the evidence rises; return how many.
 
-    Pairs without a common cluster are merged together, best first. In two domains their gains
-    add up. In one domain they change common blocks, so pairs are merged one by one.
-    """
-    merged, most = 0, 1 if partition.relation.repeated else None
-    while True:
-        pairs = best_pairs(partition, d, SEARCH.least_gain, most, engine)
-        if not pairs:
-            return merged
-        apply_merges(partition, d, pairs)
-        merged += len(pairs)
-
-
-def merge_and_learn(partition: Partition, d: int, engine: Engine) -> int:
-    """Merge nearest pairs while the evidence rises at the best hyperparameters for each.
-
-    With few blocks the prior fits them so closely that no merge gains while it is held.
+    New pairs are looked for while more than a few clusters are merged.
     """
     merged = 0
-    while partition.m[d].size > 1:
-        before, trial = partition.log_joint(), partition.copy()
-        apply_merges(trial, d, best_pairs(trial, d, -np.inf, 1, engine))
-        trial.learn()
-        if trial.log_joint() <= before + SEARCH.least_gain:
+    while True:
+        K = partition.m[d].size
+        merge_nearest(partition, d, SEARCH.least_gain, K, engine)
+        merged += K - partition.m[d].size
+        if K - partition.m[d].size <= SEARCH.few_merged * K:
             return merged
-        partition.labels, partition.hyper, partition.blocks = (
-            trial.labels,
-            trial.hyper,
-            trial.blocks,
-        )
-        merged += 1
-    return merged
 
 
-def merge_nearest(partition: Partition, d: int, share: float, engine: Engine) -> None:
-    """Merge the pairs that lose least, or gain, until ``share`` of the clusters is gone."""
-    wanted = round(share * partition.m[d].size)
-    apply_merges(partition, d, best_pairs(partition, d, -np.inf, wanted, engine))
-
-
-def best_pairs(
-    partition: Partition, d: int, least: float, most: int | None, engine: Engine
-) -> list[tuple[int, int]]:
-    """Return disjoint pairs of clusters by descending gain of their merge, ``most`` of them."""
-    gains = all_merge_gains(partition, d, engine)
-    chosen: list[tuple[int, int]] = []
-    used = np.zeros(gains.shape[0], dtype=bool)
-    candidates = np.flatnonzero(np.isfinite(gains) & (gains > least))
-    for at in candidates[np.argsort(-gains.flat[candidates], kind="stable")]:
-        if len(chosen) == most:
-            break
-        k, g = divmod(int(at), gains.shape[1])
-        if not used[k] and not used[g]:
-            chosen.append((k, g))
-            used[[k, g]] = True
-    return chosen
-
-
-def all_merge_gains(partition: Partition, d: int, engine: Engine) -> Floats:
-    """Return the gains of merging clusters k < g of domain ``d``, minus infinity elsewhere."""
-    relation, m, alpha = partition.relation, partition.m[d], partition.hyper.alpha[d]
+def merge_nearest(
+    partition: Partition, d: int, least: float, most: int, engine: Engine, *, disjoint: bool = False
+) -> None:
+    """Merge pairs of near clusters, best first, while they gain more than ``least`` nats."""
+    relation, m, alpha = partition.relation, partition.m[d].copy(), partition.hyper.alpha[d]
+    pairs = nearest_pairs(partition, d)
+    if not pairs.size:
+        return
     now = current_values(relation.repeated, relation.symmetric, partition.tables(d), m, alpha)
-    gains = np.full((m.size, m.size), -np.inf)
-    slices = SLICES if m.size * now.value.size > SLICES_FROM else 1
-    engine.map(lambda first: merge_gains(now, m, alpha, first, slices, gains), range(slices))
-    return gains
-
-
-def apply_merges(partition: Partition, d: int, pairs: list[tuple[int, int]]) -> None:
-    """Merge pairs of clusters."""
-    target = np.arange(partition.m[d].size, dtype=np.int32)
-    for k, g in pairs:
-        target[g] = k
-    partition.labels[d] = target[partition.labels[d]]
+    gains = np.empty(len(pairs))
+    engine.map(lambda part: merge_gains(now, m, alpha, pairs[part], gains[part]), parts(gains.size))
+    label = merge_pairs(now, m, alpha, pairs, gains, least, most, disjoint)
+    partition.labels[d] = label[partition.labels[d]]
     partition.renumber()
+
+
+def nearest_pairs(partition: Partition, d: int) -> Indices:
+    """Return each cluster with those whose merge would add least to Ward's sum of squares.
+
+    A cluster is the vector of its link probabilities, whose variance the arcsine of the root
+    makes equal (MODEL 15). One thread is used, so that the bits do not depend on their number.
+    """
+    (n, N, a, b), m, K = partition.tables(d), partition.m[d], partition.m[d].size
+    angle = np.arcsin(np.sqrt((n + a) / (n + N + a + b))).astype(np.float32)
+    vectors = angle * np.sqrt(partition.m[-1 - d], dtype=np.float32)
+    if partition.relation.repeated and not partition.relation.symmetric:
+        vectors = np.hstack((vectors, angle.T * np.sqrt(m, dtype=np.float32)))
+    with thread_pools().limit(limits=1):
+        distance = vectors @ vectors.T
+    square, rate = np.diag(distance).copy(), (1.0 / m).astype(np.float32)
+    distance *= -2.0
+    distance += square[:, None] + square
+    distance /= rate[:, None] + rate
+    np.fill_diagonal(distance, np.inf)
+    count = min(SEARCH.merge_neighbours, K - 1)
+    near = distance.argpartition(count - 1, axis=1)[:, :count].ravel() if count else m[:0]
+    far = np.repeat(np.arange(K), count)
+    pairs = np.unique(np.minimum(near, far) * K + np.maximum(near, far))
+    return np.stack(np.divmod(pairs, K), axis=1).astype(np.int32)
 
 
 def split(
@@ -106,15 +80,68 @@ def split(
     splits = sorted(splits, key=lambda each: -each[0])[: None if limit is None else limit - K]
     if not splits:
         return 0
-    before, old = partition.log_joint(), [label.copy() for label in partition.labels]
+    before = partition.copy() if partition.relation.repeated else None
     label = partition.labels[d]
     for new, (_, k, side) in enumerate(splits, start=K):
         label[np.flatnonzero(label == k)[side == 1]] = new
     partition.renumber()
-    if partition.relation.repeated:
+    if before is not None:
         merge(partition, d, engine)
-        if partition.log_joint() <= before:
-            partition.labels = old
-            partition.renumber()
+        if partition.log_joint() <= before.log_joint():
+            partition.adopt(before)
             return 0
     return len(splits)
+
+
+def split_and_learn(
+    partition: Partition,
+    d: int,
+    rng: np.random.Generator,
+    limit: int | None,
+    engine: Engine,
+) -> int:
+    """Split one cluster at a time while the evidence rises at the best hyperparameters for it.
+
+    The learnt prior of few blocks is close to their densities: under it no split gains. Splits
+    are proposed under a weak prior instead.
+    """
+    done = 0
+    while limit is None or partition.m[d].size < limit:
+        trial = partition.copy()
+        trial.hyper = partition.start_hyper()
+        proposed = engine.propose_splits(trial, d, rng)
+        k = max(range(len(proposed)), key=lambda k: proposed[k][0])
+        gain, side = proposed[k]
+        if not np.isfinite(gain):
+            return done
+        label = trial.labels[d]
+        label[np.flatnonzero(label == k)[side == 1]] = len(proposed)
+        trial.renumber()
+        trial.learn()
+        if trial.log_joint() <= partition.log_joint() + SEARCH.least_gain:
+            return done
+        partition.adopt(trial)
+        done += 1
+    return done
+
+
+def collapse(partition: Partition) -> bool:
+    """Put all objects of one domain, or of all, in one cluster if that is more probable.
+
+    Pairwise merges may all lose where one cluster wins: blocks found in noise end there.
+    """
+    labels, domains = partition.labels, len(partition.labels)
+    trials = [
+        Partition.from_labels(
+            partition.relation,
+            [np.zeros_like(label) if d in one else label.copy() for d, label in enumerate(labels)],
+            partition.start_hyper(),
+            fixed=partition.fixed,
+        )
+        for one in ({0, 1}, {0}, {1})[: 3 if domains == 2 else 1]
+    ]
+    best = max(trials, key=Partition.log_posterior)
+    if best.log_posterior() <= partition.log_posterior():
+        return False
+    partition.adopt(best)
+    return True

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from coblock.kernels import Floats
+from coblock.kernels import Floats, Indices
+from coblock.model.degrees import DegreeChoice
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
 from coblock.model.result import Sample
@@ -21,6 +22,9 @@ class Outcome:
     memberships: list[Floats] | None = None  # None: those of the partition's labels
     partition: Partition | None = None
     samples: list[Sample] = field(default_factory=list)
+    modes: list[list[Indices]] = field(default_factory=list)  # labels of other local optima
+    degrees: DegreeChoice | None = None  # where degree correction was asked for
+    sticks: bool = False  # whether the prior is stick-breaking, in the order of the memberships
 
 
 class Phase(Protocol):
@@ -42,13 +46,28 @@ class Phase(Protocol):
     def may_stop(self) -> bool:
         """Whether a small change in the last record ends the fit."""
 
+    @property
+    def converged(self) -> bool:
+        """Whether the phase is finished and its result is within its own tolerance."""
+
     def outcome(self) -> Outcome:
         """Return what has been found so far."""
 
 
 def label_record(
-    partition: Partition, number: int, change: float, leave_one_out: float, clock: Clock
+    partition: Partition,
+    number: int,
+    moved: float,
+    leave_one_out: float,
+    clock: Clock,
+    change: float | None = None,
 ) -> SweepRecord:
-    """Return the record of a sweep over hard labels."""
+    """Return the record of a sweep over hard labels; ``change`` is that of averages, if any."""
     clusters, evidence = partition.blocks.in_use, partition.log_joint()
-    return SweepRecord(number, change, leave_one_out, evidence, *clusters, clock())
+    change = 2.0 * moved if change is None else change
+    return SweepRecord(number, change, leave_one_out, evidence, *clusters, clock(), moved)
+
+
+def fraction_moved(before: list[Indices], after: list[Indices]) -> float:
+    """Return the fraction of labels that differ, in the domain where it is larger."""
+    return max(float((old != new).mean()) for old, new in zip(before, after, strict=True))

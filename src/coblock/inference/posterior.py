@@ -1,16 +1,130 @@
-"""Posterior averaging around a partition: how certain each label is (MODEL 9, 10, 13)."""
+"""Posterior averaging around the partition found: how certain it is (MODEL 8, 9, 10, 13)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from sklearn.metrics import rand_score
 
-from coblock.inference.engine import Engine
-from coblock.inference.phase import Clock, Outcome, label_record
+from coblock.inference.engine import Engine, largest_change
+from coblock.inference.gibbs import sample_hyperparameters
+from coblock.inference.phase import Clock, Outcome, fraction_moved, label_record
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Indices
 from coblock.model.partition import Partition
+from coblock.model.result import Sample, match_memberships
 from coblock.model.trace import SweepRecord
+
+
+@dataclass(slots=True)
+class PosteriorChains:
+    """Gibbs chains from the best partitions of the search; their samples are averaged.
+
+    The chains take turns. Clusters open and close, and hyperparameters are sampled. The first
+    sweeps of each chain are left out, and of the rest every ``SEARCH.sweeps_per_sample``-th is
+    kept. Predictions average over the samples. The membership of an object in a cluster of the
+    partition found is the share of this cluster in the object's cluster of a sample, averaged.
+    """
+
+    partition: Partition  # the best one, which is published
+    rng: np.random.Generator
+    engine: Engine
+    limits: tuple[int, ...] | None
+    chains: list[Partition]
+    number: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    mean: list[Floats] | None = None  # memberships averaged over the samples
+    change: float = 0.0  # of the averages by one more sample, for the largest distance so far
+    moved: float = 0.0  # sum of the fractions of labels that changed
+
+    @classmethod
+    def from_modes(
+        cls,
+        best: Partition,
+        modes: list[list[Indices]],
+        rng: np.random.Generator,
+        engine: Engine,
+        limits: tuple[int, ...] | None,
+    ) -> "PosteriorChains":
+        """Return chains from the best partition and from other local optima.
+
+        The engine is a sequential one: no other sweep opens clusters.
+        """
+        starts = [best.copy()]
+        for labels in modes:
+            copies = [label.copy() for label in labels]
+            starts.append(Partition(best.relation, copies, best.hyper.copy(), best.fixed))
+        return cls(best, rng, engine, limits, starts)
+
+    @property
+    def samples_wanted(self) -> int:
+        """Largest number of samples, by the size of the relation."""
+        visits = SEARCH.sweeps_per_sample * sum(self.partition.relation.sizes)
+        return min(max(SEARCH.chain_visits // visits, SEARCH.least_samples), SEARCH.most_chained)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the averages have settled, or all samples have been drawn."""
+        settled = len(self.samples) >= SEARCH.least_samples and self.change < SEARCH.chain_tol
+        return settled or len(self.samples) >= self.samples_wanted
+
+    @property
+    def converged(self) -> bool:
+        """Whether another sample would change the averages by less than the tolerance."""
+        return self.finished and self.change < SEARCH.average_tol
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the stop rule of the fit applies: this phase has a tolerance of its own."""
+        return False
+
+    def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
+        """Yield a record after each sweep of a chain."""
+        while not self.finished:
+            turn, chain = divmod(self.number, len(self.chains))
+            partition = self.chains[chain]
+            before = [label.copy() for label in partition.labels]
+            uniform = self.rng.random(sum(partition.relation.sizes))
+            leave_one_out = self.engine.sweep_labels(
+                partition, uniform, limits=self.limits, open_clusters=True
+            )
+            moved = fraction_moved(before, partition.labels)
+            sample_hyperparameters(partition, self.rng)
+            self.number += 1
+            self.moved += moved
+            kept = turn + 1 - SEARCH.chain_burn_in
+            if kept > 0 and kept % SEARCH.sweeps_per_sample == 0:
+                self._keep(partition, chain)
+            change = None if self.mean is None else self.change
+            yield label_record(partition, self.number, moved, leave_one_out, clock, change)
+
+    def outcome(self) -> Outcome:
+        """Return the partition with averaged memberships and the samples.
+
+        A chain that has not moved is no average: memberships are then those given the partition.
+        """
+        partition = self.partition
+        if self.mean is None or self.moved == 0.0:
+            q = self.engine.conditional_memberships(partition)
+            return Outcome(partition.hyper, q, partition)
+        return Outcome(partition.hyper, self.mean, partition, self.samples)
+
+    def _keep(self, partition: Partition, chain: int) -> None:
+        """Add a sample to the averages."""
+        partition.renumber()
+        sample = Sample.of(partition, chain)
+        pairs = zip(sample.labels, self.partition.labels, strict=True)
+        fresh = [match_memberships(label, published) for label, published in pairs]
+        self.samples.append(sample)
+        if self.mean is None:
+            self.mean = fresh
+            return
+        before, count = self.mean, len(self.samples)
+        self.mean = [old + (new - old) / count for old, new in zip(before, fresh, strict=True)]
+        last = zip(sample.labels, self.samples[-2].labels, strict=True)
+        apart = max(1.0 - rand_score(*labels) for labels in last)
+        largest = max(largest_change(before, self.mean), apart / count)
+        self.change = max(largest, self.change * (count - 1) / count)
 
 
 @dataclass(slots=True)
@@ -19,9 +133,10 @@ class PosteriorAverage:
 
     Soft sweeps from the partition would leave it: their counts drift to less evidence. Labels
     that the memberships contradict are tried and accepted if the evidence rises, until none
-    changes. Then labels are sampled, sweep after sweep, and memberships are averaged (eq:ACVB):
-    one half is given the partition itself, so that its labels stay, and one half is given the
-    samples.
+    changes. Then labels are sampled in batches, sweep after sweep, and memberships are averaged
+    (eq:ACVB): one half is given the partition itself, so that its labels stay, and one half is
+    given the samples. The clusters and the hyperparameters stay. Relations so large that few
+    sweeps are affordable are not sampled; their memberships are given the partition.
     """
 
     partition: Partition
@@ -33,6 +148,7 @@ class PosteriorAverage:
     sample: Partition | None = None  # the last sample
     sample_sum: list[Floats] | None = None  # sum of the memberships given the samples
     samples: int = 0
+    change: float = 0.0  # of the averages by the last sample
 
     @property
     def finished(self) -> bool:
@@ -40,8 +156,13 @@ class PosteriorAverage:
         return self.mode_q is not None and self.samples == self.samples_wanted
 
     @property
+    def converged(self) -> bool:
+        """Whether the last sample changed the averages by less than the tolerance."""
+        return self.finished and self.change < SEARCH.average_tol
+
+    @property
     def may_stop(self) -> bool:
-        """Whether the stop rule of the fit applies: this phase ends by itself."""
+        """Whether the stop rule of the fit applies: this phase has a tolerance of its own."""
         return False
 
     @property
@@ -50,32 +171,39 @@ class PosteriorAverage:
         if not self.averages:
             return 0
         objects = sum(self.partition.relation.sizes)
-        return min(SEARCH.sampled_visits // objects, SEARCH.most_samples)
+        affordable = min(SEARCH.sampled_visits // objects, SEARCH.most_samples)
+        return affordable if affordable >= SEARCH.fewest_samples else 0
 
     def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
         """Yield a record after each sweep."""
         while not self.finished:
-            step = self._improve_labels if self.mode_q is None else self._sample_labels
-            partition, change, leave_one_out = step()
+            if self.mode_q is None:
+                step = self._improve_labels()
+                change = None
+            else:
+                step = self._sample_labels()
+                change = self.change
+            partition, moved, leave_one_out = step
             self.number += 1
-            yield label_record(partition, self.number, change, leave_one_out, clock)
+            yield label_record(partition, self.number, moved, leave_one_out, clock, change)
 
     def outcome(self) -> Outcome:
         """Return the partition with the memberships averaged so far."""
-        hyper = self.partition.hyper
-        if self.mode_q is None:
-            q = self.engine.conditional_memberships(self.partition)
-        elif self.sample_sum is None:
-            q = self.mode_q
-        else:
-            pairs = zip(self.mode_q, self.sample_sum, strict=True)
-            q = [0.5 * (mode + total / self.samples) for mode, total in pairs]
-        return Outcome(hyper, q, self.partition)
+        q = self._memberships() or self.engine.conditional_memberships(self.partition)
+        return Outcome(self.partition.hyper, q, self.partition)
+
+    def _memberships(self) -> list[Floats] | None:
+        """Return the averages so far, or None before the labels are stable."""
+        if self.mode_q is None or self.sample_sum is None:
+            return self.mode_q
+        pairs = zip(self.mode_q, self.sample_sum, strict=True)
+        return [0.5 * (mode + total / self.samples) for mode, total in pairs]
 
     def _improve_labels(self) -> tuple[Partition, float, float]:
         """Take the best label of every object if the evidence rises by that, or keep all.
 
-        Returns the partition, the change of labels and the leave-one-out likelihood.
+        Returns the partition, the fraction of labels that changed and the leave-one-out
+        likelihood.
         """
         trial = self.partition.copy()
         leave_one_out = self.engine.sweep_labels(trial)
@@ -84,26 +212,23 @@ class PosteriorAverage:
         before, old = self.partition.log_joint(), self.partition
         if trial.log_joint() > before + SEARCH.label_gain * abs(before):
             self.partition = trial
-            return trial, fraction_changed(old.labels, trial.labels), leave_one_out
+            return trial, fraction_moved(old.labels, trial.labels), leave_one_out
         self.mode_q = self.engine.conditional_memberships(self.partition)
         return old, 0.0, leave_one_out
 
     def _sample_labels(self) -> tuple[Partition, float, float]:
-        """Sample all labels; return the sample, the change of labels and leave-one-out."""
+        """Sample all labels; return the sample, the fraction that moved and leave-one-out."""
+        assert self.mode_q is not None
+        averages = self._memberships()
         if self.sample is None or self.sample_sum is None:
-            assert self.mode_q is not None
             self.sample = self.partition.copy()
             self.sample_sum = [np.zeros_like(q) for q in self.mode_q]
         before = [labels.copy() for labels in self.sample.labels]
         uniform = self.rng.random(sum(self.partition.relation.sizes))
-        leave_one_out = self.engine.sweep_labels(
-            self.sample, uniform, probability=self.sample_sum, coarse=True
-        )
+        leave_one_out = self.engine.sweep_labels(self.sample, uniform, probability=self.sample_sum)
         self.samples += 1
-        return self.sample, fraction_changed(before, self.sample.labels), leave_one_out
-
-
-def fraction_changed(before: list[Indices], after: list[Indices]) -> float:
-    """Return the mean |change| of hard memberships, in the domain where it is larger."""
-    pairs = zip(before, after, strict=True)
-    return max(2.0 * float((old != new).mean()) for old, new in pairs)
+        fresh = self._memberships()
+        assert averages is not None
+        assert fresh is not None
+        self.change = largest_change(averages, fresh)
+        return self.sample, fraction_moved(before, self.sample.labels), leave_one_out

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,11 +10,12 @@ from numpy.typing import NDArray
 from scipy import linalg
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.utils import check_random_state
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Incidence, Indices, spectral
 from coblock.kernels.spectral import LinkScales
+from coblock.model.partition import numbered
 from coblock.model.relation import Relation, RelationData
 
 POWER_ITERATIONS = 5
@@ -185,33 +187,50 @@ def random_memberships(
     return [weight / weight.sum(axis=1, keepdims=True) for weight in weights]
 
 
-def spectral_labels(
-    relation: RelationData,
-    clusters: tuple[int, ...],
-    rng: np.random.Generator,
-    links: Products,
-) -> list[Indices]:
-    """Return k-means clusters of the scaled singular vectors of the normalised links.
+@cache
+def thread_pools() -> ThreadpoolController:
+    """Return the threads of the linear algebra; they are looked up once, which takes 5 ms."""
+    return ThreadpoolController()
 
-    It uses one thread, so that the bits do not depend on the number of threads.
+
+@dataclass(frozen=True, slots=True)
+class SpectralStart:
+    """The scaled singular vectors of the normalised links, and labels found from them.
+
+    One thread is used, so that the bits do not depend on the number of threads.
     """
-    seed = int(rng.integers(2**31))
-    with threadpool_limits(1):
-        clusters = tuple(
-            min(K, -(-size // SEARCH.members_per_cluster))
-            for K, size in zip(clusters, relation.sizes, strict=True)
-        )
-        k = min(max(clusters), *relation.shape)
-        points = scaled_singular_vectors(links, k, seed)
-        if relation.repeated and not relation.symmetric:
+
+    relation: RelationData
+    points: list[NDArray[Any]]  # of rows and of columns
+    seed: int
+
+    @classmethod
+    def from_links(
+        cls, relation: RelationData, links: Products, clusters: int, rng: np.random.Generator
+    ) -> "SpectralStart":
+        """Compute the vectors for so many clusters at most."""
+        seed = int(rng.integers(2**31))
+        with thread_pools().limit(limits=1):
+            points = scaled_singular_vectors(links, min(clusters, *relation.shape), seed)
+        return cls(relation, points, seed)
+
+    def labels(self, clusters: tuple[int, ...]) -> list[Indices]:
+        """Return k-means clusters of the vectors, so many of each domain.
+
+        As many vectors are used as there are clusters: weak structure is lost among more.
+        """
+        sizes = self.relation.sizes
+        limits = [-(-size // SEARCH.members_per_cluster) for size in sizes]
+        clusters = tuple(min(K, limit) for K, limit in zip(clusters, limits, strict=True))
+        points = [vectors[:, : max(clusters)] for vectors in self.points]
+        if self.relation.repeated and not self.relation.symmetric:
             points = [np.hstack(points)]
-        labels = []
-        for K in clusters:
-            labels.append(_k_means(points.pop(0), K, seed))  # popped, so that memory is freed
-        return labels
+        with thread_pools().limit(limits=1):
+            pairs = zip(points, clusters, strict=False)
+            return [k_means_labels(some.copy(), K, self.seed) for some, K in pairs]
 
 
-def _k_means(points: NDArray[Any], clusters: int, seed: int) -> Indices:
+def k_means_labels(points: NDArray[Any], clusters: int, seed: int) -> Indices:
     """Return labels of points, which are overwritten; no more clusters than distinct points."""
     if points.shape[0] < SINGLE_PRECISION_FROM:
         K = _distinct(points, clusters)
@@ -248,8 +267,3 @@ def soft_labels(labels: list[Indices], certainty: float = SEARCH.start_membershi
 def most_probable(memberships: list[Floats]) -> list[Indices]:
     """Return the most probable cluster of each object, renumbered so that all are in use."""
     return numbered([q.argmax(axis=1) for q in memberships])
-
-
-def numbered(labels: list[Any]) -> list[Indices]:
-    """Return labels 0 to K-1 for each domain, every one in use."""
-    return [np.unique(label, return_inverse=True)[1].astype(np.int32) for label in labels]

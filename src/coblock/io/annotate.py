@@ -3,14 +3,15 @@
 import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from coblock.io import refuse
 from coblock.io.atomic import write_atomic
 from coblock.io.export import object_names
-from coblock.io.readers.graphs import import_networkx
+from coblock.io.readers.edges import import_networkx
 from coblock.model.checks import check_choice
 from coblock.model.relation import Relation
 
@@ -18,32 +19,22 @@ _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def label_graph(graph: Any, model: Any, attribute: str = "cluster") -> None:
-    """Set the cluster of every node of a networkx graph as a node attribute.
+    """Set the clusters of an IRM fitted to a networkx graph as node attributes of that graph.
 
     Nodes are found by name (``str(node)``) if the relation has names, otherwise by their order,
     rows before columns. Each node gets ``attribute`` (the number of the cluster) and
     ``<attribute>_probability``. In a bipartite relation, where row and column clusters are numbered
     separately, it also gets ``<attribute>_side`` ("row" or "column").
-
-    Parameters
-    ----------
-    graph : networkx.Graph
-        Changed in place.
-    model : IRM
-        Fitted to the relation of this graph.
-    attribute : str
-        Name of the attribute.
     """
     check_is_fitted(model)
     result = model.result_
-    nodes = _find_nodes(list(graph.nodes), result.relation)
-    for d, (label, q) in enumerate(zip(result.labels, result.memberships, strict=True)):
-        for i, node in enumerate(nodes[d]):
-            data = graph.nodes[node]
-            data[attribute] = int(label[i])
-            data[f"{attribute}_probability"] = float(q[i, label[i]])
+    for d, nodes in enumerate(_find_nodes(list(graph.nodes), result.relation)):
+        label = result.labels[d]
+        probability = result.memberships[d][np.arange(label.size), label]
+        for node, cluster, p in zip(nodes, label.tolist(), probability.tolist(), strict=True):
+            graph.nodes[node].update({attribute: cluster, f"{attribute}_probability": p})
             if not result.relation.repeated:
-                data[f"{attribute}_side"] = ("row", "column")[d]
+                graph.nodes[node][f"{attribute}_side"] = ("row", "column")[d]
 
 
 def to_graph(model: Any) -> Any:
@@ -62,13 +53,10 @@ def to_graph(model: Any) -> Any:
     (34, 144, ['bipartite', 'cluster'])
     """
     check_is_fitted(model)
-    networkx = import_networkx()
-    result = model.result_
+    networkx, result = import_networkx(), model.result_
     relation = result.relation
-    names = [
-        [str(i) for i in range(size)] if (known := object_names(relation, d)) is None else known
-        for d, size in enumerate(relation.sizes)
-    ]
+    numbers = [tuple(map(str, range(size))) for size in relation.sizes]
+    names = [object_names(relation, d) or numbers[d] for d in range(len(numbers))]
     nodes = names
     if len(names) == 2 and set(names[0]) & set(names[1]):
         nodes = [[f"row {name}" for name in names[0]], [f"column {name}" for name in names[1]]]
@@ -87,7 +75,7 @@ def to_graph(model: Any) -> Any:
     return graph
 
 
-def write_graph(graph: Any, path: str | Path, kind: str = "graphml") -> None:
+def write_graph(graph: Any, path: str | Path, kind: Literal["graphml", "gml"] = "graphml") -> None:
     """Write a networkx graph as a GraphML or GML file, completely or not at all.
 
     Characters that XML cannot hold, or would change, become escapes.
@@ -96,8 +84,7 @@ def write_graph(graph: Any, path: str | Path, kind: str = "graphml") -> None:
     networkx = import_networkx()
     clean = networkx.relabel_nodes(graph, {n: _xml_text(n) for n in graph if isinstance(n, str)})
     if len(clean) < len(graph):
-        msg = f"{len(graph) - len(clean):,} nodes differ only in characters that XML lacks."
-        raise ValueError(msg)
+        refuse(f"{len(graph) - len(clean):,} nodes differ only in characters that XML lacks.")
     for _, data in clean.nodes(data=True):
         data.update({key: _xml_text(text) for key, text in data.items() if isinstance(text, str)})
     write = networkx.write_gml if kind == "gml" else networkx.write_graphml
@@ -107,18 +94,9 @@ def write_graph(graph: Any, path: str | Path, kind: str = "graphml") -> None:
 def label_anndata(adata: Any, model: Any, key: str = "coblock") -> None:
     """Set clusters and their probabilities in ``obs`` and ``var`` of an AnnData object.
 
-    The columns are ``key`` (categorical) and ``<key>_probability``. The objects of a one-domain
-    relation are the observations; ``var`` is not changed.
-
-    Parameters
-    ----------
-    adata : anndata.AnnData
-        Changed in place; its observations and variables are the model's rows and columns, in
-        the same order.
-    model : IRM
-        Fitted to this object.
-    key : str
-        Name of the columns.
+    Its observations and variables must be the rows and columns of the fitted IRM, in the same
+    order. The new columns are ``key`` (categorical) and ``<key>_probability``. The objects of a
+    one-domain relation are the observations; ``var`` is not changed.
     """
     check_is_fitted(model)
     import pandas as pd  # AnnData depends on it
@@ -128,8 +106,9 @@ def label_anndata(adata: Any, model: Any, key: str = "coblock") -> None:
     for d, table in enumerate(tables):
         _check_same_objects([str(name) for name in table.index], result.relation, d)
     for table, label, q in zip(tables, result.labels, result.memberships, strict=True):
-        clusters = pd.Categorical(label, categories=range(q.shape[1]))
-        table[key] = clusters.rename_categories([str(k) for k in range(q.shape[1])])
+        clusters = range(int(label.max()) + 1)
+        categories = pd.Categorical(label, categories=clusters)
+        table[key] = categories.rename_categories([str(k) for k in clusters])
         table[f"{key}_probability"] = q[np.arange(label.size), label]
 
 
@@ -142,44 +121,39 @@ def _find_nodes(nodes: list[Hashable], relation: Relation) -> list[list[Hashable
     names = [object_names(relation, d) for d in range(len(relation.sizes))]
     if all(known is None for known in names):
         if len(nodes) != sum(relation.sizes):
-            msg = (
+            refuse(
                 f"The graph has {len(nodes):,} nodes, but the model {sum(relation.sizes):,} "
                 "objects without names. Pass the graph that the relation was made from."
             )
-            raise ValueError(msg)
         return [nodes[: relation.sizes[0]], nodes[relation.sizes[0] :]][: len(names)]
     by_name = {str(node): node for node in nodes}
     if len(by_name) < len(nodes):
-        msg = (
+        refuse(
             f"{len(nodes) - len(by_name):,} of {len(nodes):,} nodes have the text of another node "
             "as their name. Rename them with networkx.relabel_nodes."
         )
-        raise ValueError(msg)
     found: list[list[Hashable]] = []
     for known in names:
         if known is None:
-            msg = (
+            refuse(
                 "Rows or columns of the model have no names, so their nodes cannot be found. Give "
                 "Relation.build both row_names and column_names."
             )
-            raise ValueError(msg)
         missing = [name for name in known if name not in by_name]
         if missing:
-            msg = (
+            refuse(
                 f"{len(missing):,} of {len(known):,} objects of the model are not nodes of the "
                 f"graph; the first is {missing[0]!r}. Pass the graph that the relation was made "
                 "from."
             )
-            raise ValueError(msg)
         found.append([by_name[name] for name in known])
     column_nodes = set(found[1]) if len(found) == 2 else set()
     shared = [str(node) for node in found[0] if node in column_nodes]
     if shared:
-        msg = (
+        refuse(
             f"{len(shared):,} nodes are both a row and a column of the model; the first is "
             f"{shared[0]!r}. A node has only one cluster: give rows and columns different names."
         )
-        raise ValueError(msg)
     return found
 
 
@@ -187,14 +161,12 @@ def _check_same_objects(index: list[str], relation: Relation, d: int) -> None:
     """Refuse observations (d = 0) or variables that are not the objects of the domain, in order."""
     size, what = relation.sizes[d], ("observations", "variables")[d]
     if len(index) != size:
-        msg = f"There are {len(index):,} {what}, but the model was fitted to {size:,}."
-        raise ValueError(msg)
+        refuse(f"There are {len(index):,} {what}, but the model was fitted to {size:,}.")
     names = object_names(relation, d) or index
     wrong = [(here, there) for here, there in zip(index, names, strict=True) if here != there]
     if wrong:
-        msg = (
+        refuse(
             f"{len(wrong):,} of {size:,} {what} have other names than in the model; the first is "
             f"{wrong[0][0]!r}, where the model has {wrong[0][1]!r}. Put them in the order of the "
             "fit."
         )
-        raise ValueError(msg)

@@ -4,13 +4,23 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from socket import gethostname
 from stat import S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
 from tempfile import TemporaryDirectory
+from typing import TypeAlias
 
+from coblock.io import printable
+from coblock.io.locking import try_lock
+
+Fill: TypeAlias = Callable[[Path], object]  # writes files to the folder that it is given
+NEW, OLD = ".coblock-new", ".coblock-old"  # files on their way into the folder, and out of it
+STAGING = ".coblock-files-"  # new files of the folder, not yet complete
 _REASONS = {
     errno.ENOSPC: "the disk is full. Free some space, or choose another place",
     errno.EDQUOT: "the disk quota is used up. Free some space, or choose another place",
@@ -19,6 +29,7 @@ _REASONS = {
     errno.EPERM: "you may not write in this folder. Choose another place",
     errno.ENOENT: "its folder does not exist. Create the folder first",
     errno.ENOTDIR: "its folder is a file. Choose another place",
+    errno.EEXIST: "its folder is a file. Choose another place",
     errno.EFBIG: "the file would be larger than the system allows. Choose another place",
     errno.EISDIR: "it is a folder. Name a file",
     errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
@@ -27,6 +38,10 @@ _REASONS = {
 
 class WriteError(OSError):
     """A file could not be written; an earlier file of that name is unchanged."""
+
+
+class InUseError(WriteError):
+    """Another process writes to this checkpoint or folder."""
 
 
 def write_atomic(path: str | Path, data: bytes | Callable[[Path], object]) -> None:
@@ -38,52 +53,111 @@ def write_atomic(path: str | Path, data: bytes | Callable[[Path], object]) -> No
     a character device (``/dev/stdout``, ``/dev/null``) is written to and never replaced; any other
     special file is refused. A :class:`WriteError` says why the file cannot be written.
     """
-    try:
-        if _is_stream(path):
-            _write_stream(Path(path), data)
+    write = data if callable(data) else lambda temporary: temporary.write_bytes(data)
+    with _plain_errors(path):
+        if not _is_stream(path):
+            _write_and_rename(Path(os.path.realpath(path)), write)
+        elif not callable(data):
+            write(Path(path))
         else:
-            _write_and_rename(Path(os.path.realpath(path)), data)
-    except OSError as error:
-        raise _write_error(path, error) from error
+            with TemporaryDirectory(prefix="coblock-") as folder:
+                complete = Path(folder) / "data"
+                write(complete)
+                with complete.open("rb") as source, Path(path).open("wb") as stream:
+                    shutil.copyfileobj(source, stream)
 
 
-def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
-    """Write several files to a folder so that a failure leaves none of them.
+@contextmanager
+def claim_folder(folder: str | Path) -> Iterator[Callable[[Fill], None]]:
+    """Keep other processes from writing to a folder; yield a function that writes its files.
 
-    ``fill`` writes the files to the temporary folder that it is given, on the same disk. They are
-    moved when all are complete. Earlier files of the same names are replaced; other files of the
-    folder are kept. The folder is created if it does not exist.
+    That function is given another one, which writes the files to a temporary folder on the same
+    disk. A new folder appears by one rename. In an existing one, earlier files of the same names
+    are replaced and other files are kept; an error leaves all as they were, and moves that a kill
+    has interrupted are completed by the next claim. Missing parents are created. A folder that
+    cannot be written is refused here, before a long computation.
     """
     target = Path(os.path.realpath(folder))
-    staging = None
+    make_parents(target)
+    with hold(folder):
+        with _plain_errors(folder):
+            _recover(target)
+            _make_staging_folder(target).rmdir()
+        yield partial(_write_files, folder, target)
+
+
+def make_parents(path: Path) -> None:
+    """Create the folders that a path is in, as far as they do not exist."""
+    with _plain_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def complete_folder(folder: Path) -> None:
+    """Complete the files of a folder if a process was killed while it moved them there."""
+    if _is_own_folder(folder / NEW):
+        with claim_folder(folder):
+            pass
+
+
+@contextmanager
+def hold(path: str | Path) -> Iterator[None]:
+    """Lock a path within the context; an :class:`InUseError` says which process holds it.
+
+    The lock is on a hidden file beside the path, or in a folder whose parent cannot be written.
+    The system releases it when the process ends.
+    """
+    target = Path(os.path.realpath(path))
+    inside = target.is_dir() and not os.access(target.parent, os.W_OK)
+    lock = (target if inside else target.parent) / f"{_temporary_prefix(target)}.lock"
+    with _plain_errors(path):
+        file = try_lock(lock)
+        if file is None:
+            holder = ""
+            with suppress(FileNotFoundError):  # it has been released since
+                holder = printable(lock.read_text("utf-8", "replace")[:100])
+            user = holder or "another process"
+            msg = f"{path} is in use: {user} writes to it. Wait for its end, or choose another."
+            raise InUseError(msg)
+        now = datetime.now().astimezone().isoformat(" ", "seconds")
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} on {gethostname()}, since {now},".encode())
+        file.flush()
     try:
-        staging = _make_staging_folder(target)
-        fill(staging)
-        _move_files(staging, target)
-    except WriteError as error:
-        msg = str(error).replace(str(staging), str(folder))
-        raise WriteError(msg) from error
-    except OSError as error:
-        raise _write_error(folder, error) from error
+        yield
     finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)  # only the first error is reported
-
-
-def check_writable(folder: str | Path) -> None:
-    """Refuse, before a long computation, a folder that files cannot be written to."""
-    try:
-        _make_staging_folder(Path(os.path.realpath(folder))).rmdir()
-    except OSError as error:
-        raise _write_error(folder, error) from error
+        if os.name != "posix":
+            file.close()  # Windows does not remove open files
+        with suppress(OSError):
+            lock.unlink()
+        file.close()
 
 
 def remove_leftovers(path: str | Path) -> None:
     """Remove temporary files of a path that killed processes have left."""
     target = Path(os.path.realpath(path))
-    for leftover in target.parent.glob(f"{_temporary_prefix(target)}*.tmp"):
+    _remove_dead(target.parent.glob(f"{_temporary_prefix(target)}*.tmp"))
+
+
+def _remove_dead(leftovers: Iterable[Path]) -> None:
+    """Remove temporary folders, and those temporary files that no process writes."""
+    for leftover in leftovers:
         with suppress(OSError):  # it may belong to another user, and does no harm
-            leftover.unlink()
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            elif (file := try_lock(leftover)) is not None:
+                file.close()
+                leftover.unlink()
+
+
+@contextmanager
+def _plain_errors(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        raise _write_error(path, error) from error
 
 
 def _write_error(path: str | Path, error: OSError) -> WriteError:
@@ -104,32 +178,19 @@ def _is_stream(path: str | Path) -> bool:
     return True
 
 
-def _write_stream(path: Path, data: bytes | Callable[[Path], object]) -> None:
-    """Write to a pipe or device; a function writes to a temporary file that is then copied."""
-    if not callable(data):
-        with path.open("wb") as stream:
-            stream.write(data)
-        return
-    with TemporaryDirectory(prefix="coblock-") as folder:
-        complete = Path(folder) / "data"
-        data(complete)
-        with complete.open("rb") as source, path.open("wb") as stream:
-            shutil.copyfileobj(source, stream)
-
-
-def _write_and_rename(path: Path, data: bytes | Callable[[Path], object]) -> None:
+def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "")
+    remove_leftovers(path)
     temporary = path.parent / f"{_temporary_prefix(path)}{secrets.token_hex(8)}.tmp"
     try:
-        temporary.open("xb").close()  # with the default permissions of new files
-        mode = (path if path.exists() else temporary).stat().st_mode
-        if callable(data):
-            data(temporary)
-        else:
-            temporary.write_bytes(data)
-        temporary.chmod(mode)
-        _sync(temporary)
+        file = try_lock(temporary)  # a new file with the default permissions
+        assert file is not None
+        with file:
+            mode = (path if path.exists() else temporary).stat().st_mode
+            write(temporary)
+            temporary.chmod(mode)
+            os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):  # only the first error is reported
@@ -144,32 +205,85 @@ def _temporary_prefix(path: Path) -> str:
 
 
 def _make_staging_folder(target: Path) -> Path:
-    """Create a temporary folder on the disk of the target: in it, or in its nearest parent."""
-    parent = target
-    while not parent.exists():
-        parent = parent.parent
-    staging = parent / f".coblock-{secrets.token_hex(8)}.tmp"
+    """Create a temporary folder on the disk of the target: in it, or beside it."""
+    name = f"{secrets.token_hex(8)}.tmp"
+    beside = target.parent / f"{_temporary_prefix(target)}{name}"
+    staging = target / f"{STAGING}{name}" if target.exists() else beside
     staging.mkdir()
     return staging
 
 
-def _move_files(staging: Path, target: Path) -> None:
-    """Move all files to the target, or none if a folder or a special file has one of the names."""
-    target.mkdir(parents=True, exist_ok=True)
-    moves = [(path, target / path.name) for path in sorted(staging.iterdir())]
-    for _, new in moves:
-        if new.is_dir():
-            raise _write_error(new, IsADirectoryError(errno.EISDIR, ""))
-        if new.exists() and not new.is_file():
-            raise _write_error(new, OSError(0, "it is not a regular file"))
-    for path, new in moves:
-        path.replace(new)
+def _write_files(folder: str | Path, target: Path, fill: Fill) -> None:
+    """Write files to a temporary folder and move them to the target, all or none."""
+    staging = None
+    try:
+        staging = _make_staging_folder(target)
+        fill(staging)
+        if target.exists():
+            staging.replace(target / NEW)  # from here on, a kill leaves all new files
+            _move_files(target)
+        else:
+            staging.replace(target)
+            _sync_folder(target.parent)
+    except WriteError as error:
+        raise WriteError(str(error).replace(str(staging), str(folder))) from error
+    except OSError as error:
+        raise _write_error(folder, error) from error
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)  # only the first error is reported
+
+
+def _check_places(target: Path, names: Iterable[str]) -> None:
+    """Refuse to replace a folder or a special file."""
+    for place in (target / name for name in names):
+        if place.is_dir():
+            raise _write_error(place, IsADirectoryError(errno.EISDIR, ""))
+        if place.exists() and not place.is_file():
+            raise _write_error(place, OSError(0, "it is not a regular file"))
+
+
+def _move_files(target: Path) -> None:
+    """Move all files of the folder NEW to the target; an error moves the earlier ones back."""
+    new, old = target / NEW, target / OLD
+    old.mkdir(exist_ok=True)
+    names = sorted(path.name for path in new.iterdir())
+    try:
+        _check_places(target, names)
+        for name in names:
+            if (target / name).exists():
+                (target / name).replace(old / name)
+            (new / name).replace(target / name)
+    except OSError as error:
+        for name in names:
+            if not (new / name).exists():
+                (target / name).replace(new / name)
+            if (old / name).exists():
+                (old / name).replace(target / name)
+        shutil.rmtree(new)
+        old.rmdir()
+        if isinstance(error, WriteError):
+            raise
+        raise _write_error(target / name, error) from error
     _sync_folder(target)
+    new.rmdir()
+    shutil.rmtree(old)
 
 
-def _sync(path: Path) -> None:
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
+def _recover(target: Path) -> None:
+    """Complete or remove what a killed process has left; the target is locked."""
+    remove_leftovers(target)
+    if _is_own_folder(target / NEW):
+        _move_files(target)
+    if _is_own_folder(target / OLD):
+        shutil.rmtree(target / OLD)
+    inside = target.glob(".coblock-*.tmp")
+    _remove_dead(path for path in inside if path.is_file() or path.name.startswith(STAGING))
+
+
+def _is_own_folder(folder: Path) -> bool:
+    """Return whether there is such a folder; a link would lead to the files of others."""
+    return folder.is_dir() and not folder.is_symlink()
 
 
 def _sync_folder(folder: Path) -> None:

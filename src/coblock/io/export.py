@@ -3,9 +3,8 @@
 import json
 from collections.abc import Sequence
 from dataclasses import fields
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,39 +12,35 @@ from numpy.typing import NDArray
 from coblock.io.atomic import WriteError, write_atomic
 from coblock.kernels import Floats
 from coblock.model.checks import check_choice
-from coblock.model.relation import Relation
+from coblock.model.relation import Relation, column_shares
 from coblock.model.result import Result
 from coblock.model.trace import SweepRecord
 
 if TYPE_CHECKING:
     import polars as pl
 
-TABLES = ("rows", "columns", "blocks")
-FORMULA_START = r"^[=+\-@\t\r\n]"  # spreadsheets run text that begins so
+Table: TypeAlias = Literal["rows", "columns", "blocks"]
+Library: TypeAlias = Literal["polars", "pandas"]
+TABLES: tuple[Table, ...] = get_args(Table)
+LIBRARIES: tuple[Library, ...] = get_args(Library)
+FORMULA_START = r"^[\x00=+\-@\t\r\n]"  # spreadsheets run text that begins so
 
 
 def write_tables(
-    result: Result, folder: str | Path, *, kind: str = "csv", formulas: bool = False
+    result: Result,
+    folder: str | Path,
+    *,
+    kind: Literal["csv", "parquet"] = "csv",
+    formulas: bool = False,
 ) -> list[Path]:
-    """Write the tables rows, columns, blocks and trace, each file completely or not at all.
+    """Write the tables rows, columns, blocks and trace, and return the paths of the files.
 
-    Parameters
-    ----------
-    result : Result
-        Result of a fit.
-    folder : str or Path
-        Created if it does not exist.
-    kind : {"csv", "parquet"}
-        Format of the files, and suffix of their names.
-    formulas : bool
-        By default an apostrophe is put before a name that a spreadsheet would run as a formula (it
-        begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break). True leaves names
-        unchanged. Parquet files always have the unchanged names.
+    A relation with one set of objects has no table of columns, which would be that of the rows.
 
-    Returns
-    -------
-    list of Path
-        The four files.
+    Each file is written completely or not at all; the folder is created if it does not exist.
+    ``kind`` is "csv" or "parquet". In CSV files an apostrophe is put before a name that a
+    spreadsheet would run as a formula (it begins with ``=``, ``+``, ``-``, ``@``, NUL, a tab or a
+    line break), unless ``formulas`` is True. Parquet files have the unchanged names.
     """
     check_choice("kind", kind, ("csv", "parquet"))
     folder = Path(folder)
@@ -54,18 +49,15 @@ def write_tables(
     except OSError as error:
         msg = f"The folder {folder} cannot be made: {error.strerror}. Choose another place."
         raise WriteError(msg) from error
-    frames = {what: to_frame(result, what) for what in TABLES} | {"trace": trace_frame(result)}
-    paths = []
+    names = [field.name for field in fields(SweepRecord)]
+    trace = {name: [getattr(record, name) for record in result.trace] for name in names}
+    frames: dict[str, Any] = {what: to_frame(result, what) for what in tables_of(result)}
+    frames |= {"trace": make_frame(trace)}
+    paths = {name: folder / f"{name}.{kind}" for name in frames}
     for name, frame in frames.items():
-        paths.append(folder / f"{name}.{kind}")
-        if kind == "csv":
-            data = to_csv(frame, formulas=formulas)
-        else:
-            buffer = BytesIO()
-            frame.write_parquet(buffer)
-            data = buffer.getvalue()
-        write_atomic(paths[-1], data)
-    return paths
+        data = to_csv(frame, formulas=formulas) if kind == "csv" else frame.write_parquet
+        write_atomic(paths[name], data)
+    return list(paths.values())
 
 
 def write_json(result: Result, path: str | Path) -> None:
@@ -80,7 +72,7 @@ def write_json(result: Result, path: str | Path) -> None:
         "converged": bool(result.converged),
         "sweeps": len(result.trace),
     }
-    tables = {what: to_frame(result, what).to_dicts() for what in TABLES}
+    tables = {what: to_frame(result, what).to_dicts() for what in tables_of(result)}
     write_atomic(path, json.dumps(summary | tables, allow_nan=False, indent=1).encode())
 
 
@@ -95,7 +87,12 @@ def to_csv(frame: "pl.DataFrame", *, formulas: bool = False) -> bytes:
     return frame.write_csv(quote_style="non_numeric").encode()
 
 
-def to_frame(result: Result, what: str = "rows", library: str = "polars") -> Any:
+def tables_of(result: Result) -> list[Table]:
+    """Return the tables of a result; rows and columns of one set of objects are the same."""
+    return [what for what in TABLES if what != "columns" or not result.relation.repeated]
+
+
+def to_frame(result: Result, what: Table = "rows", library: str = "polars") -> Any:
     """Return rows, columns or blocks of a result as a data frame of polars or pandas.
 
     Examples
@@ -107,10 +104,22 @@ def to_frame(result: Result, what: str = "rows", library: str = "polars") -> Any
     ['name', 'cluster', 'probability']
     """
     check_choice("what", what, TABLES)
-    check_choice("library", library, ("polars", "pandas"))
-    columns = _block_columns(result) if what == "blocks" else _object_columns(result, what)
+    check_choice("library", library, LIBRARIES)
+    if what == "blocks":
+        columns = _block_columns(result)
+    else:
+        place = TABLES.index(what)
+        label, q = result.labels[-place], result.memberships[-place]
+        columns = object_columns(object_names(result.relation, place), label, q)
+    return make_frame(columns, library)
+
+
+def make_frame(columns: dict[str, Any], library: str = "polars") -> Any:
+    """Return columns as a data frame of polars or pandas."""
     if library == "polars":
-        return _polars_frame(columns)
+        import polars as pl
+
+        return pl.DataFrame(columns)
     try:
         import pandas as pd
     except ImportError as error:
@@ -119,61 +128,55 @@ def to_frame(result: Result, what: str = "rows", library: str = "polars") -> Any
     return pd.DataFrame(columns)
 
 
-def trace_frame(result: Result) -> "pl.DataFrame":
-    """Return the records of all sweeps as a polars data frame."""
-    names = [field.name for field in fields(SweepRecord)]
-    return _polars_frame({name: [getattr(s, name) for s in result.trace] for name in names})
+def library_of(X: object) -> Library:
+    """Return the library for tables about an input: pandas if it is a frame of pandas."""
+    return "pandas" if type(X).__module__.startswith("pandas.") else "polars"
 
 
-def recommendation_frame(
+def recommendation_columns(
     result: Result, rows: NDArray[np.int64], columns: NDArray[np.int64], probability: Floats
+) -> dict[str, Any]:
+    """Return the recommendations of :meth:`IRM.recommend` for these rows, one pair per line.
+
+    The lift is the probability over the share of links of the column, NaN for one without links.
+    """
+    relation, (line, rank) = result.relation, np.nonzero(columns >= 0)
+    known = [_valid_names(object_names(relation, d), relation.shape[d]) for d in (0, 1)]
+    found, share = columns[line, rank], column_shares(relation)
+    probability = probability[line, rank]
+    lift = np.full(found.size, np.nan)
+    np.divide(probability, share[found], out=lift, where=share[found] > 0.0)
+    return {
+        "row": [known[0][i] for i in rows[line]],
+        "rank": rank + 1,
+        "column": [known[1][j] for j in found],
+        "probability": probability,
+        "lift": lift,
+    }
+
+
+def membership_frame(
+    names: Sequence[str], label: NDArray[Any], membership: Floats
 ) -> "pl.DataFrame":
-    """Return the recommendations of :meth:`IRM.recommend` for these rows, one pair per line."""
-    line, rank = np.nonzero(columns >= 0)
-    return _polars_frame(
-        {
-            "row": _names_at(result.relation, 0, rows[line]),
-            "rank": rank + 1,
-            "column": _names_at(result.relation, 1, columns[line, rank]),
-            "probability": probability[line, rank],
-        }
-    )
-
-
-def membership_frame(names: Sequence[str], membership: Floats) -> "pl.DataFrame":
-    """Return name, most probable cluster and its probability of each object."""
-    return _polars_frame(
-        {
-            "name": [_valid_text(name) for name in names],
-            "cluster": membership.argmax(axis=1),
-            "probability": membership.max(axis=1),
-        }
-    )
+    """Return name, cluster and probability of the cluster of each object."""
+    return make_frame(object_columns(names, label, membership))
 
 
 def object_names(relation: Relation, place: int) -> Sequence[str] | None:
     """Return the names of rows (0) or columns (1); in a one-domain relation either will do."""
     names = (relation.row_names, relation.column_names)
-    if relation.repeated and names[place] is None:
-        return names[1 - place]
-    return names[place]
+    return names[1 - place] if relation.repeated and names[place] is None else names[place]
 
 
-def _object_columns(result: Result, what: str) -> dict[str, Any]:
-    place = TABLES.index(what)
-    domain = min(place, len(result.labels) - 1)
-    label, q = result.labels[domain], result.memberships[domain]
-    names = object_names(result.relation, place)
-    return {
-        "name": np.arange(label.size) if names is None else [_valid_text(name) for name in names],
-        "cluster": label,
-        "probability": q[np.arange(label.size), label],
-    }
+def object_columns(names: Sequence[str] | None, label: NDArray[Any], q: Floats) -> dict[str, Any]:
+    """Return name, cluster and probability of the cluster of each object, by column."""
+    probability = q[np.arange(label.size), label]
+    return {"name": _valid_names(names, label.size), "cluster": label, "probability": probability}
 
 
 def _block_columns(result: Result) -> dict[str, Any]:
-    """Return all blocks, by row cluster and then by column cluster."""
-    K1, K2 = result.n.shape
+    """Return the blocks of clusters with members, by row cluster and then by column cluster."""
+    K1, K2 = result.n_clusters
     row, column = np.divmod(np.arange(K1 * K2), K2)
     sizes = [np.bincount(label) for label in result.labels]
     return {
@@ -181,28 +184,14 @@ def _block_columns(result: Result) -> dict[str, Any]:
         "column_cluster": column,
         "rows": sizes[0][row],
         "columns": sizes[-1][column],
-        "probability": result.block_probability.ravel(),
-        "links": result.n.ravel(),
-        "cells": (result.n + result.N).ravel(),
+        "probability": result.block_probability[result.with_members].ravel(),
+        "links": result.n[result.with_members].ravel(),
+        "cells": (result.n + result.N)[result.with_members].ravel(),
     }
 
 
-def _names_at(relation: Relation, place: int, positions: NDArray[np.int64]) -> "pl.Series":
-    """Return the names of objects, or their positions if there are no names."""
-    import polars as pl
-
-    names = object_names(relation, place)
+def _valid_names(names: Sequence[str] | None, size: int) -> Any:
+    """Return names that UTF-8 can encode (lone surrogates become escapes), or positions."""
     if names is None:
-        return pl.Series(positions)
-    return pl.Series([_valid_text(name) for name in names], dtype=pl.String).gather(positions)
-
-
-def _valid_text(name: str) -> str:
-    """Return a name that UTF-8 can encode: lone surrogates become escapes."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _polars_frame(columns: dict[str, Any]) -> "pl.DataFrame":
-    import polars as pl
-
-    return pl.DataFrame(columns)
+        return np.arange(size)
+    return [name.encode("utf-8", "backslashreplace").decode("utf-8") for name in names]

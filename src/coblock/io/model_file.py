@@ -1,25 +1,75 @@
 """Model files: a fitted model in a :mod:`coblock.io.container`.
 
-Format 1 has the tensors of :data:`coblock.io.codec.DTYPES` and the header entries of
-:data:`FORMAT`. Cells by column and labels are not stored: they follow from the rest. Every
-format that a released version has written stays readable.
+Format 1 has the tensors of :data:`DTYPES` and the header entries of :data:`FORMAT`. Cells by
+column, and labels that are the most probable ones, are not stored: they follow from the rest. Early
+files of plain methods have no sticks.
+Every format that a released version has written stays readable.
 """
 
 from collections.abc import Mapping
+from copy import copy
+from dataclasses import astuple, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
-from coblock.io import codec, container
-from coblock.io.container import Format, Header, InvalidFileError, require
-from coblock.model.result import Result
+from coblock.io import container
+from coblock.io.container import Format, Header, InvalidFileError, Tensors, require
+from coblock.kernels import Floats
+from coblock.model.checks import KINDS
+from coblock.model.degrees import DegreeChoice, DegreeModel
+from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.relation import Relation
+from coblock.model.result import Result, Sample, count_blocks
+from coblock.model.trace import SweepRecord
 
+DTYPES = {
+    "link_start": "I64",  # (rows + 1,), the links of each row, and
+    "link": "I32",  # their columns
+    "unseen_start": "I64",
+    "unseen": "I32",
+    "self_link": "F64",  # (objects,) of a one-domain relation, (0,) of a bipartite one
+    "self_seen": "F64",
+    "row_names": "U8",  # UTF-8, one after another
+    "row_name_end": "I64",  # (rows,), where each ends
+    "column_names": "U8",
+    "column_name_end": "I64",
+    "row_membership": "F64",  # (rows, K1)
+    "column_membership": "F64",  # (columns, K2); bipartite relations only
+    "row_labels": "I32",  # (rows,), where they are not the most probable ones
+    "column_labels": "I32",
+    "row_sticks": "I32",  # (K1,), clusters in the order of their sticks; none with a CRP prior
+    "column_sticks": "I32",
+    "alpha": "F64",  # one for each domain
+    "prior_a": "F64",  # (K1, K2)
+    "prior_b": "F64",
+    "block_links": "F64",  # (K1, K2), expected
+    "block_nonlinks": "F64",
+    "trace": "F64",  # (sweeps, fields of SweepRecord)
+    "sample_row_labels": "I32",  # (samples, rows), where chains were sampled
+    "sample_column_labels": "I32",  # (samples, columns); bipartite relations only
+    "sample_clusters": "I64",  # (samples, 2), the shapes of
+    "sample_probability": "F64",  # the blocks of all samples, one after another
+    "sample_chain": "I64",  # (samples,), the chain of each; older files have one chain
+    "degree_evidence": "F64",  # plain and corrected, NaN if not fitted; where both were asked for
+    "degree_shape": "F64",  # (places,), of a degree-corrected model,
+    "degree_prior": "F64",  # (2,), a and b
+    "row_degrees": "F64",  # (rows,)
+    "column_degrees": "F64",  # (columns,); not of an undirected relation
+    "degree_counts": "F64",  # (K1, K2)
+    "degree_exposure": "F64",
+}
+DEGREES = {name for name in DTYPES if "degree" in name}
+OPTIONAL = {"row_labels", "column_labels", "row_sticks", "column_sticks", "sample_chain"} | DEGREES
+Parameters: TypeAlias = Mapping[str, object]  # of an estimator
+RELATION_ENTRIES = {"kind": str, "shape": list, "row_names": bool, "column_names": bool}
 FORMAT = Format(
     "coblock-model",
     1,
     {
-        **codec.RELATION_ENTRIES,
+        **RELATION_ENTRIES,
         **dict.fromkeys(("feature_names", "samples", "shared_prior", "converged"), bool),
         **{"log_evidence": float, "stability": float | None, "parameters": dict},
     },
@@ -42,26 +92,10 @@ class Stored(NamedTuple):
 
 
 def save(
-    result: Result,
-    path: str | Path,
-    parameters: Mapping[str, object],
-    *,
-    feature_names: bool = False,
+    result: Result, path: str | Path, parameters: Parameters, *, feature_names: bool = False
 ) -> None:
-    """Write a result and the parameters of its estimator, completely or not at all.
-
-    Parameters
-    ----------
-    result : Result
-        Stored to the bit, with the relation, its names and its unseen cells.
-    path : str or Path
-        An earlier file is replaced.
-    parameters : mapping
-        Of the estimator; see :func:`plain_parameters`.
-    feature_names : bool
-        Whether scikit-learn took the names of the columns from a data frame.
-    """
-    entries = codec.relation_entries(result.relation) | {
+    """Write a :class:`Stored` model to the bit, completely or not at all."""
+    entries = relation_entries(result.relation) | {
         "feature_names": feature_names,
         "samples": bool(result.samples),
         "shared_prior": not result.hyper.per_block,
@@ -70,51 +104,66 @@ def save(
         "stability": result.stability,
         "parameters": plain_parameters(parameters),
     }
-    container.write_container(path, FORMAT, entries, codec.result_to_tensors(result))
+    container.write_container(path, FORMAT, entries, result_to_tensors(result))
 
 
 def load(path: str | Path) -> Stored:
-    """Read a model file; nothing in it is run.
-
-    Raises
-    ------
-    ModelFileError
-        With a sentence, where the file is foreign, damaged, cut short, inconsistent, or written
-        by a newer version.
-    """
+    """Read a model file; nothing in it is run, and any other file is a ModelFileError."""
     path = Path(path)
     if not path.exists():
         msg = f"There is no file {path}. Model files are written by IRM.save and coblock fit."
         raise FileNotFoundError(msg)
-    try:
-        header, tensors = container.read_container(path, FORMAT, _check_header)
-        result = codec.result_from_tensors(header, tensors)
+    with container.convert_refusals(path, "a model", ModelFileError):
+        header, tensors = container.read_container(path, FORMAT)
+        _check_header(header, tensors)
+        result = result_from_tensors(header, tensors)
         return Stored(result, read_parameters(header["parameters"]), header["feature_names"])
-    except InvalidFileError as error:
-        msg = f"{path} cannot be used as a model: {error}"
-        raise ModelFileError(msg) from error
 
 
-def plain_parameters(parameters: Mapping[str, object]) -> dict[str, object]:
+def _check_header(header: Header, tensors: Tensors) -> None:
+    """Refuse header entries that are out of range, and tensors of other names or types."""
+    numbers = [header["log_evidence"], header["stability"] or 0.0]
+    require(np.isfinite(numbers).all(), "its evidence or its stability is not a number.")
+    check_relation_entries(header)
+    named = header["column_names"] or not header["feature_names"]
+    require(named, "its columns should have names.")
+    expected = set(DTYPES)
+    for what in ("row", "column"):
+        if not header[f"{what}_names"]:
+            expected -= {f"{what}_names", f"{what}_name_end"}
+    if not header["samples"]:
+        expected -= {name for name in DTYPES if name.startswith("sample")}
+    if header["kind"] != "bipartite":
+        expected -= {"column_membership", "sample_column_labels"}
+    domains = ("row", "column")[: 2 if header["kind"] == "bipartite" else 1]
+    optional = {f"{what}_{name}" for what in domains for name in ("labels", "sticks")}
+    optional |= {"sample_chain"} if header["samples"] else set()
+    expected -= OPTIONAL
+    optional |= DEGREES
+    different = sorted(expected ^ (set(tensors) - optional))
+    require(not different, f"{len(different)} tensors are missing or foreign: {different[:3]}.")
+    for name, array in tensors.items():
+        right = container.TYPES[array.dtype.str] == DTYPES[name]
+        require(right, f"its tensor {name} has the wrong type.")
+
+
+def plain_parameters(parameters: Parameters) -> dict[str, object]:
     """Return the parameters of an estimator as JSON can express them.
 
-    Numbers, texts, None and pairs of numbers are stored. A start from labels or from a model
-    becomes ``"given"``. A checkpoint, a callback, an engine, and a random state that is not a
-    number become None.
+    Numbers, texts and pairs of numbers are stored. A start from labels or from a model
+    becomes ``"given"``, a checkpoint (a path may be private) and any other object None.
     """
     plain: dict[str, object] = {}
     for name, value in parameters.items():
         single = value.item() if isinstance(value, np.generic) else value
-        pair = isinstance(value, tuple | list)
-        if name == "checkpoint":
-            single = None  # a path may be private
-        elif name == "init":
-            single = single if isinstance(single, str) else "given"
-        elif pair and all(isinstance(part, int | np.integer) for part in value):  # type: ignore[attr-defined]
-            single = [int(part) for part in value]  # type: ignore[attr-defined]
-        elif not isinstance(single, str | bool | int | float):
-            single = None
-        plain[name] = single
+        pair: Any = value if isinstance(value, tuple | list) else [None]
+        if name == "init":
+            plain[name] = single if isinstance(single, str) else "given"
+        elif all(isinstance(x, int | float | np.number) for x in pair):
+            plain[name] = [x.item() if isinstance(x, np.generic) else x for x in pair]
+        else:
+            stored = isinstance(single, str | bool | int | float) and name != "checkpoint"
+            plain[name] = single if stored else None
     return plain
 
 
@@ -122,19 +171,249 @@ def read_parameters(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters; refuse values that :func:`plain_parameters` does not give."""
     parameters = {}
     for name, value in stored.items():
-        pair = isinstance(value, list) and all(type(part) is int for part in value)
+        pair = isinstance(value, list) and all(type(part) in {int, float} for part in value)
         plain = pair or value is None or isinstance(value, str | bool | int | float)
         require(plain, f"its parameter {name[:40]!r} is neither a number nor a text.")
         parameters[name] = tuple(value) if pair else value
     return parameters
 
 
-def _check_header(header: Header, types: dict[str, str]) -> None:
-    """Refuse header entries that are out of range, and tensors of other names or types."""
-    read_parameters(header["parameters"])
-    numbers = [header["log_evidence"], header["stability"] or 0.0]
-    require(np.isfinite(numbers).all(), "its evidence or its stability is not a number.")
-    codec.check_relation_entries(header)
-    named = header["column_names"] or not header["feature_names"]
-    require(named, "its columns should have names.")
-    codec.check_tensor_names(header, types)
+# Relations
+
+
+def relation_entries(relation: Any) -> dict[str, object]:
+    """Return the entries of a header that describe a relation."""
+    return {
+        "kind": relation.kind,
+        "shape": list(relation.shape),
+        "row_names": relation.row_names is not None,
+        "column_names": relation.column_names is not None,
+    }
+
+
+def check_relation_entries(header: Header) -> None:
+    """Refuse a kind or shape that no relation has."""
+    kind, shape = header["kind"], header["shape"]
+    possible = len(shape) == 2 and all(type(size) is int and 0 < size < 2**31 for size in shape)
+    require(possible, "its relation has an impossible shape.")
+    require(kind in KINDS, f"its relation is of no known kind ({kind[:20]!r}).")
+    square = kind == "bipartite" or shape[0] == shape[1]
+    require(square, f"its relation is {kind}, but not square.")
+
+
+def relation_to_tensors(relation: Relation) -> Tensors:
+    """Return the arrays of a relation and its names."""
+    tensors: Tensors = relation.incidence[0][0]._asdict() | {
+        "self_link": relation.own_link,
+        "self_seen": relation.own_seen,
+    }
+    for what, names in (("row", relation.row_names), ("column", relation.column_names)):
+        if names is not None:
+            parts = [name.encode("utf-8", "surrogatepass") for name in names]
+            tensors[f"{what}_names"] = np.frombuffer(b"".join(parts), dtype=np.uint8)
+            tensors[f"{what}_name_end"] = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    return tensors
+
+
+def relation_from_tensors(header: Header, tensors: Tensors) -> Relation:
+    """Rebuild a relation and check that it has the arrays that were stored."""
+    rows, columns = header["shape"]
+    links, unseen = (_pattern(tensors, name, (rows, columns)) for name in ("link", "unseen"))
+    diagonal = links.diagonal().any() or unseen.diagonal().any()
+    alone = header["kind"] == "bipartite" or not diagonal
+    require(alone, "objects are linked with themselves among its other links.")
+    relation = Relation.build(links, unseen=unseen, kind=header["kind"])
+    rebuilt = relation.incidence[0][0]._asdict()
+    same = all(np.array_equal(array, tensors[name]) for name, array in rebuilt.items())
+    require(same, "its links are not in order.")
+    own = (rows if relation.repeated else 0,)
+    own_link, own_seen = (_nonnegative(tensors, name, own) for name in ("self_link", "self_seen"))
+    possible = np.isin((own_link, own_seen), (0, 1)).all() and (own_link <= own_seen).all()
+    possible &= relation.kind == "directed" or not own_seen.any()
+    require(possible, "its links of objects with themselves are impossible.")
+    row_names, column_names = (_decode_names(header, tensors, what) for what in ("row", "column"))
+    relation = replace(relation, row_names=row_names, column_names=column_names)
+    return replace(relation, own_link=own_link, own_seen=own_seen)
+
+
+def _pattern(tensors: Tensors, name: str, shape: tuple[int, int]) -> sparse.csr_array:
+    """Return links or unseen cells as a matrix; all indices are inside it."""
+    start, index = tensors[f"{name}_start"], tensors[name]
+    inside: Any = start.shape == (shape[0] + 1,) and index.ndim == 1
+    inside = inside and start[0] == 0 and start[-1] == index.size
+    inside = inside and (start[1:] >= start[:-1]).all()
+    inside = inside and ((index >= 0) & (index < shape[1])).all()
+    require(inside, f"its arrays {name}_start and {name} lead outside of the relation.")
+    return sparse.csr_array((np.ones(index.size), index, start), shape=shape)
+
+
+def _decode_names(header: Header, tensors: Tensors, what: str) -> tuple[str, ...] | None:
+    """Return the names of rows or columns, if the file has them."""
+    if not header[f"{what}_names"]:
+        return None
+    size = header["shape"][what == "column"]
+    letters, end = tensors[f"{what}_names"], tensors[f"{what}_name_end"]
+    fits = end.shape == (size,) and letters.ndim == 1 and end[-1] == letters.size and end[0] >= 0
+    require(fits and (end[1:] >= end[:-1]).all(), f"its {what} names do not fit.")
+    text, ends = letters.tobytes(), end.tolist()
+    pairs = zip([0, *ends[:-1]], ends, strict=True)
+    try:
+        return tuple(text[first:last].decode("utf-8", "surrogatepass") for first, last in pairs)
+    except UnicodeDecodeError as error:
+        msg = f"its {what} names are not UTF-8."
+        raise InvalidFileError(msg) from error
+
+
+def _nonnegative(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Floats:
+    """Return an array; refuse another shape, and numbers that are not finite or below 0."""
+    array = tensors[name]
+    require(array.shape == shape, f"its {name} has shape {array.shape} where {shape} is right.")
+    require(((array >= 0.0) & (array < np.inf)).all(), f"its {name} has impossible numbers.")
+    return array
+
+
+# Results
+
+
+def trace_to_table(trace: list[SweepRecord]) -> Floats:
+    """Return the records as a table with one row for each sweep."""
+    table = np.array([astuple(record) for record in trace], dtype=np.float64)
+    return table.reshape(len(trace), len(fields(SweepRecord)))
+
+
+def trace_from_table(table: Floats) -> list[SweepRecord]:
+    """Return the records; their counts are whole numbers."""
+    kinds: list[Any] = [field.type for field in fields(SweepRecord)][:-1]
+    if table.ndim == 2 and table.shape[1] == len(kinds):  # of version 0.1, without moves
+        table = np.column_stack((table, np.full(len(table), np.nan)))
+    require(table.ndim == 2 and table.shape[1] == len(kinds) + 1, "its trace has another form.")
+    counts = table[:, :-1][:, [kind is int for kind in kinds]]
+    possible = (counts == np.clip(np.round(counts), 0, 2**53)).all()  # not so if one is not finite
+    require(possible, "the numbers of sweeps and clusters in its trace cannot be counted.")
+    records = []
+    for *line, moved in table.tolist():
+        values: list[Any] = [kind(x) for kind, x in zip(kinds, line, strict=True)]
+        values.append(None if np.isnan(moved) else moved)
+        records.append(SweepRecord(*values))
+    return records
+
+
+def result_to_tensors(result: Result) -> Tensors:
+    """Return all arrays of a result and of its relation."""
+    prior_a, prior_b = result.hyper.tables(result.blocks.clusters)
+    tensors: Tensors = relation_to_tensors(result.relation) | {
+        "alpha": np.array(result.hyper.alpha, dtype=np.float64),
+        "prior_a": prior_a,
+        "prior_b": prior_b,
+        "block_links": result.n,
+        "block_nonlinks": result.N,
+        "trace": trace_to_table(result.trace),
+    }
+    if result.degrees is not None:
+        tensors |= degrees_to_tensors(result.degrees)
+    samples, blocks = result.samples, [sample.probability for sample in result.samples]
+    for d, what in enumerate(("row", "column")[: len(result.labels)]):
+        tensors[f"{what}_membership"] = result.memberships[d]
+        if not np.array_equal(result.labels[d], result.memberships[d].argmax(axis=1)):
+            tensors[f"{what}_labels"] = result.labels[d]
+        if result.sticks is not None:
+            tensors[f"{what}_sticks"] = result.sticks[d]
+        if samples:
+            tensors[f"sample_{what}_labels"] = np.stack([sample.labels[d] for sample in samples])
+    if samples:
+        tensors["sample_clusters"] = np.array([block.shape for block in blocks], dtype=np.int64)
+        tensors["sample_probability"] = np.concatenate([block.ravel() for block in blocks])
+        tensors["sample_chain"] = np.array([sample.chain for sample in samples], dtype=np.int64)
+    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+
+
+def result_from_tensors(header: Header, tensors: Tensors) -> Result:
+    """Return the result; refuse arrays that do not fit each other."""
+    sizes = header["shape"] if header["kind"] == "bipartite" else header["shape"][:1]
+    q = [tensors[f"{what}_membership"] for what in ("row", "column")[: len(sizes)]]
+    container.check_memberships(q, sizes)
+    relation, clusters = relation_from_tensors(header, tensors), (q[0].shape[1], q[-1].shape[1])
+    labels = [
+        tensors.get(f"{what}_labels", each.argmax(axis=1).astype(np.int32))
+        for what, each in zip(("row", "column"), q, strict=False)
+    ]
+    container.check_labels(labels, sizes, [each.shape[1] for each in q])
+    counted = count_blocks(relation, q, labels, sampled="sample_chain" in tensors)
+    blocks = copy(counted)
+    blocks.n = _nonnegative(tensors, "block_links", clusters)
+    blocks.N = _nonnegative(tensors, "block_nonlinks", clusters)
+    alpha = _nonnegative(tensors, "alpha", (len(sizes),)).tolist()
+    prior = np.array([_nonnegative(tensors, name, clusters) for name in ("prior_a", "prior_b")])
+    if header["shared_prior"]:
+        same = (prior == prior[:, :1, :1]).all()
+        require(same, "its prior is shared, but differs from block to block.")
+        prior = prior[:, :1, :1].copy()
+    result = Result(
+        relation,
+        q,
+        labels,
+        Hyperparameters(alpha, prior, not header["shared_prior"]),
+        blocks,
+        header["log_evidence"],
+        trace_from_table(tensors["trace"]),
+        header["converged"],
+        _samples_from_tensors(tensors, sizes) if header["samples"] else [],
+        header["stability"],
+        [tensors[f"{what}_sticks"] for what in ("row", "column")[: len(sizes)]]
+        if "row_sticks" in tensors
+        else None,
+        degrees_from_tensors(tensors, relation.symmetric),
+    )
+    container.check_result(result, counted)
+    return result
+
+
+def degrees_to_tensors(choice: DegreeChoice) -> Tensors:
+    """Return the arrays of a choice between the plain and the degree-corrected model."""
+    pair = (choice.plain_evidence, choice.corrected_evidence)
+    tensors: Tensors = {"degree_evidence": np.array(pair, dtype=np.float64)}
+    model = choice.model
+    if model is not None:
+        names = ("row_degrees", "column_degrees")[: len(model.degrees)]
+        tensors |= dict(zip(names, model.degrees, strict=True))
+        tensors |= {"degree_shape": model.eta, "degree_prior": model.prior}
+        tensors |= {"degree_counts": model.counts, "degree_exposure": model.exposure}
+    return tensors
+
+
+def degrees_from_tensors(tensors: Tensors, symmetric: bool) -> DegreeChoice | None:
+    """Return the choice, if the file has one; :func:`container.check_result` checks its parts."""
+    stored = DEGREES.intersection(tensors)
+    if not stored:
+        return None
+    complete = DEGREES - {"column_degrees"} if symmetric else DEGREES
+    whole = stored in ({"degree_evidence"}, complete)
+    require(whole and tensors["degree_evidence"].shape == (2,), "its degrees are not complete.")
+    plain, corrected = tensors["degree_evidence"].tolist()
+    evidence = (plain, None if np.isnan(corrected) else corrected)
+    if len(stored) == 1:
+        return DegreeChoice(*evidence)
+    degrees = [tensors[name] for name in ("row_degrees", "column_degrees")[: 2 - symmetric]]
+    pair = (tensors["degree_counts"], tensors["degree_exposure"])
+    model = DegreeModel(tensors["degree_shape"], tensors["degree_prior"], degrees, *pair)
+    return DegreeChoice(*evidence, model)
+
+
+def _samples_from_tensors(tensors: Tensors, sizes: list[int]) -> list[Sample]:
+    """Return the kept states of Gibbs chains, as far as their tables can be cut apart."""
+    shapes, flat = tensors["sample_clusters"], tensors["sample_probability"]
+    form = shapes.ndim == 2 and shapes.shape[1] == 2 and len(shapes) > 0 and flat.ndim == 1
+    require(form, "its samples have another form.")
+    possible = ((shapes > 0) & (shapes <= min(flat.size, 2**31))).all()
+    possible = possible and sum(K1 * K2 for K1, K2 in shapes.tolist()) == flat.size
+    require(possible, "its samples do not have the blocks that they name.")
+    labels = [tensors[f"sample_{what}_labels"] for what in ("row", "column")[: len(sizes)]]
+    for each, size in zip(labels, sizes, strict=True):
+        require(each.shape == (len(shapes), size), "its samples are of other objects.")
+    chain = tensors.get("sample_chain", np.zeros(len(shapes), dtype=np.int64))
+    require(chain.shape == (len(shapes),), "its samples are of no chain.")
+    tables = np.split(flat, np.cumsum(shapes.prod(axis=1))[:-1])
+    return [
+        Sample([label[s] for label in labels], tables[s].reshape(shape), int(chain[s]))
+        for s, shape in enumerate(shapes.tolist())
+    ]

@@ -23,8 +23,8 @@ Terms shared by all kernels:
   bipartite relation use the same kernels with transposed tables.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numba
 import numpy as np
@@ -57,6 +57,41 @@ def kernel(function: Function, *, inline: bool = False) -> Function:
 def inlined(function: Function) -> Function:
     """Compile a small function into its callers, so that their loops over it vectorise."""
     return kernel(function, inline=True)
+
+
+Gain: TypeAlias = Callable[[Floats, Floats, Floats], float]  # see gain_function
+Gains: TypeAlias = Any  # a list of them that kernels can index, see gain_list
+
+
+def gain_function(function: Function) -> Function:
+    """Compile the gain of a likelihood, which kernels take as an argument (RELATIONS 4).
+
+    ``function(statistics, plus, prior)`` returns the log marginal of a block with the statistics
+    of both less that of the first alone. ``plus`` may be negative: a link replaces an observed
+    zero. It returns 0 for statistics that no cells can have: kernels subtract such terms again.
+    All gains have one signature, so that the kernels that call
+    them are compiled once.
+    """
+    array = numba.float64[::1]
+    compiled = numba.njit(
+        numba.float64(array, array, array),
+        cache=True,
+        nogil=True,
+        error_model="numpy",
+        fastmath={"contract", "nsz"},
+    )(function)
+    return cast("Function", compiled)
+
+
+def gain_list(functions: Iterable[Gain]) -> Gains:
+    """Return compiled gains as a list that kernels can index."""
+    array = numba.float64[::1]
+    gains = numba.typed.List.empty_list(
+        numba.types.FunctionType(numba.float64(array, array, array))
+    )
+    for function in functions:
+        gains.append(function)
+    return gains
 
 
 class Incidence(NamedTuple):

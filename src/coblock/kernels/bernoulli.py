@@ -9,13 +9,13 @@ import math
 import numpy as np
 
 from coblock.kernels import Floats, inlined, kernel
-from coblock.kernels.reductions import unrolled_sum
 from coblock.kernels.special import (
     digamma,
     log,
     log_rising_balance,
     log_rising_difference,
     trigamma,
+    unrolled_sum,
 )
 
 SMALLEST, LARGEST = 1e-8, 1e8  # bounds of a hyperparameter; beyond, the prior is a point mass
@@ -52,11 +52,10 @@ def block_values(n: Floats, N: Floats, a: float, b: float, out: Floats) -> None:
         out[t] = log_beta_gain(a, b, n[t], N[t])
 
 
-@kernel
-def no_link_gains(n: Floats, N: Floats, m: float, out: Floats) -> None:
-    """Write the gains of ``m`` non-links: lnB(n, N + m) - lnB(n, N)."""
-    for t in range(out.size):
-        out[t] = log_rising_difference(N[t], n[t] + N[t], m)
+@inlined
+def no_link_gain(n: float, N: float, m: float) -> float:
+    """Return the gain of ``m`` non-links: lnB(n, N + m) - lnB(n, N)."""
+    return log_rising_difference(N, n + N, m)
 
 
 @inlined
@@ -67,15 +66,8 @@ def member_no_link_gain(n: float, N: float, m: float) -> float:
     ``SMALLEST``, which rounding lowers.
     """
     rest = max(N - m, SMALLEST)
-    gain = log_rising_difference(rest, n + rest, m)
+    gain = no_link_gain(n, rest, m)
     return gain if N - m > -0.5 else 0.0
-
-
-@kernel
-def member_no_link_gains(n: Floats, N: Floats, m: float, out: Floats) -> None:
-    """Write :func:`member_no_link_gain` of many blocks."""
-    for t in range(out.size):
-        out[t] = member_no_link_gain(n[t], N[t], m)
 
 
 @kernel
@@ -154,12 +146,6 @@ def ascent_direction(d: Floats) -> tuple[float, float]:
 
 
 @kernel
-def clip_hyperparameter(x: float) -> float:
-    """Return the nearest value inside the bounds of a hyperparameter."""
-    return min(max(x, SMALLEST), LARGEST)
-
-
-@kernel
 def newton_ascent(n: Floats, N: Floats, a: float, b: float, steps: int) -> tuple[float, float]:
     """Return a and b after safeguarded Newton steps in (ln a, ln b); the likelihood never falls."""
     value = block_log_likelihood(n, N, a, b)
@@ -167,8 +153,8 @@ def newton_ascent(n: Floats, N: Floats, a: float, b: float, steps: int) -> tuple
         step_a, step_b = ascent_direction(block_derivatives(n, N, a, b))
         fraction, improved = 1.0, False
         while fraction > 1e-6 and not improved:
-            new_a = clip_hyperparameter(a * math.exp(fraction * step_a))
-            new_b = clip_hyperparameter(b * math.exp(fraction * step_b))
+            new_a = min(max(a * math.exp(fraction * step_a), SMALLEST), LARGEST)
+            new_b = min(max(b * math.exp(fraction * step_b), SMALLEST), LARGEST)
             new_value = block_log_likelihood(n, N, new_a, new_b)
             improved = new_value > value
             fraction *= 0.25

@@ -10,6 +10,7 @@ import numpy as np
 
 from coblock.kernels import BlockTables, DomainView, Floats, Indices, kernel
 from coblock.kernels.gather import (
+    add_gains,
     add_log_likelihood,
     add_outer,
     gather_all,
@@ -26,8 +27,8 @@ from coblock.kernels.memberships import (
     stick_log_prior,
     update_object,
 )
-from coblock.kernels.reductions import unrolled_sum
 from coblock.kernels.score import ScoreTables, add_score, empty_cache, gather_object, workspace
+from coblock.kernels.special import unrolled_sum
 
 
 class BatchResult(NamedTuple):
@@ -42,37 +43,24 @@ class BatchResult(NamedTuple):
 
 
 @kernel
-def log_posterior(
-    domain: DomainView, blocks: BlockTables, i: int, n_plus: Floats, N_plus: Floats
-) -> Floats:
-    """Return log q(z_i = k) up to a constant (eq:IRM_2dom_CVB_lowerbound_z_1i_posterior).
-
-    Sizes and counts must not contain object ``i``.
-    """
-    out = np.empty(domain.m.size)
-    stick_log_prior(domain.m, domain.alpha, out)
-    add_log_likelihood(domain, blocks, n_plus, N_plus, own_cell(domain, i), out)
-    return out
-
-
-@kernel
 def update_one(
     domain: DomainView, other: DomainView, blocks: BlockTables, i: int
 ) -> tuple[float, float]:
     """Update the memberships of object ``i``; return its log normaliser and entropy.
 
-    With repeated places ``other`` is ``domain``: the sizes are updated first, so that the object
-    is not counted as its own neighbour.
+    eq:IRM_2dom_CVB_lowerbound_z_1i_posterior, at sizes and counts without the object. With
+    repeated places ``other`` is ``domain``: the sizes are updated first, so that the object is
+    not counted as its own neighbour.
     """
-    q_i = domain.q[i]
-    n_plus = np.empty((len(domain.incidence), other.m.size))
-    N_plus = np.empty_like(n_plus)
+    q_i, log_weight = domain.q[i], np.empty(domain.m.size)
+    n_plus, N_plus = np.empty((2, len(domain.incidence), other.m.size))
     own_link, own_nonlink = own_cell(domain, i)
     remove_members(domain.m, q_i)
     gather_all(domain, other, i, n_plus, N_plus)
     shift(domain, blocks.n, -1.0, q_i, n_plus, own_link)
     shift(domain, blocks.N, -1.0, q_i, N_plus, own_nonlink)
-    log_weight = log_posterior(domain, blocks, i, n_plus, N_plus)
+    stick_log_prior(domain.m, domain.alpha, log_weight)
+    add_log_likelihood(domain, blocks, n_plus, N_plus, (own_link, own_nonlink), log_weight)
     result = update_object(domain, i, log_weight)
     shift(domain, blocks.n, 1.0, q_i, n_plus, own_link)
     shift(domain, blocks.N, 1.0, q_i, N_plus, own_nonlink)
@@ -87,15 +75,13 @@ def sweep(rows: DomainView, columns: DomainView, blocks: BlockTables) -> tuple[f
     Rows and columns interleave. With repeated places ``columns`` is ``rows``.
     """
     leave_one_out, entropy, flipped = 0.0, 0.0, transposed(blocks)
-    row, column = 0, 0
-    n_rows, n_columns = rows.q.shape[0], 0 if rows.repeated else columns.q.shape[0]
-    while row < n_rows or column < n_columns:
-        if next_is_row(row, column, n_rows, n_columns):
+    n_rows, n_columns, row = rows.q.shape[0], 0 if rows.repeated else columns.q.shape[0], 0
+    for t in range(n_rows + n_columns):
+        if next_is_row(row, t - row, n_rows, n_columns):
             result = update_one(rows, columns, blocks, row)
             row += 1
         else:
-            result = update_one(columns, rows, flipped, column)
-            column += 1
+            result = update_one(columns, rows, flipped, t - row)
         leave_one_out += result[0]
         entropy += result[1]
     return leave_one_out, entropy
@@ -124,10 +110,15 @@ def update_batch(
         gather_object(domain, other, i, work)
         stick_log_prior(work.m_rest, domain.alpha, log_weight)
         add_score(domain, other, tables, cache, i, work)
-        result.log_normaliser[t], result.entropy[t] = normalise(log_weight, result.fresh[t])
+        new, old = result.fresh[t], domain.q[i]
+        result.log_normaliser[t], result.entropy[t] = normalise(log_weight, new)
         if step < 1.0:
-            result.entropy[t] = damp(domain.q[i], step, result.fresh[t])
-        change = result.fresh[t] - domain.q[i]
+            for k in range(new.size):
+                q = old[k] + step * (new[k] - old[k])
+                new[k] = q if q > NEGLIGIBLE else 0.0
+            new /= unrolled_sum(new)
+            result.entropy[t] = entropy_of(new)
+        change = new - old
         result.m[:] += change
         add_outer(result.links, change, work.n[0])
         if result.unseen.size > 0 and not domain.repeated:
@@ -135,10 +126,18 @@ def update_batch(
 
 
 @kernel
-def damp(old: Floats, step: float, new: Floats) -> float:
-    """Move ``new`` back to the fraction ``step`` of the way from ``old``; return its entropy."""
-    for k in range(new.size):
-        q = old[k] + step * (new[k] - old[k])
-        new[k] = q if q > NEGLIGIBLE else 0.0
-    new /= unrolled_sum(new)
-    return entropy_of(new)
+def fold_in_all(
+    new: DomainView, other: DomainView, blocks: BlockTables, log_prior: Floats
+) -> Floats:
+    """Return log q(z_i = k), up to a constant, of new objects at one place.
+
+    eq:IRM_2dom_CVB_lowerbound_z_1i_posterior with all counts fixed and this prior of the fitted
+    clusters, which do not contain the new objects.
+    """
+    out = np.empty((new.incidence[0].link_start.size - 1, new.m.size))
+    n_plus, N_plus = np.empty((2, 1, other.m.size))
+    for i in range(out.shape[0]):
+        gather_all(new, other, i, n_plus, N_plus)
+        out[i] = log_prior
+        add_gains(blocks, n_plus[0], N_plus[0], out[i])
+    return out

@@ -2,15 +2,26 @@
 
 import numpy as np
 
-from coblock.kernels import BlockTables, DomainView, Floats, Incidence, Indices, Offsets, kernel
+from coblock.kernels import BlockTables, DomainView, Floats, Incidence, Indices, inlined, kernel
 from coblock.kernels.bernoulli import log_beta_gain
 
 
+@inlined
+def links_of(cells: Incidence, i: int) -> Indices:
+    """Return the objects at the other end of the links of object ``i``."""
+    return cells.link[cells.link_start[i] : cells.link_start[i + 1]]
+
+
+@inlined
+def unseen_of(cells: Incidence, i: int) -> Indices:
+    """Return the objects at the other end of the unseen cells of object ``i``."""
+    return cells.unseen[cells.unseen_start[i] : cells.unseen_start[i + 1]]
+
+
 @kernel
-def gather(start: Offsets, end: Indices, i: int, q: Floats, hard: Indices, total: Floats) -> None:
-    """Add to ``total`` the memberships of all objects that object ``i`` has a cell with."""
-    for at in range(start[i], start[i + 1]):
-        j = end[at]
+def gather(ends: Indices, q: Floats, hard: Indices, total: Floats) -> None:
+    """Add the memberships of the objects ``ends`` to ``total``."""
+    for j in ends:
         if hard[j] >= 0:
             total[hard[j]] += 1.0
         else:
@@ -19,29 +30,21 @@ def gather(start: Offsets, end: Indices, i: int, q: Floats, hard: Indices, total
 
 
 @kernel
-def gather_place(
-    incidence: Incidence, i: int, other: DomainView, n_plus: Floats, N_plus: Floats
+def gather_all(
+    domain: DomainView, other: DomainView, i: int, n_plus: Floats, N_plus: Floats
 ) -> None:
-    """Write the links and observed non-links of object ``i`` at one place, by cluster.
+    """Write the links and observed non-links of object ``i`` at each of its places, by cluster.
 
     ``other.m`` must not contain object ``i`` where it is of the same domain. The time is linear
     in the object's links and unseen cells.
     """
-    n_plus[:] = 0.0  # eq:IRM_2dom_CVB_LinearTime_n
-    gather(incidence.link_start, incidence.link, i, other.q, other.hard, n_plus)
-    unseen = np.zeros_like(n_plus)
-    gather(incidence.unseen_start, incidence.unseen, i, other.q, other.hard, unseen)
-    for l in range(n_plus.size):  # eq:IRM_2dom_CVB_LinearTime_m, less the unseen cells
-        N_plus[l] = max(other.m[l] - unseen[l] - n_plus[l], 0.0)
-
-
-@kernel
-def gather_all(
-    domain: DomainView, other: DomainView, i: int, n_plus: Floats, N_plus: Floats
-) -> None:
-    """Write the links and observed non-links of object ``i`` at all of its places."""
+    unseen = np.empty(other.m.size)
     for p in range(len(domain.incidence)):
-        gather_place(domain.incidence[p], i, other, n_plus[p], N_plus[p])
+        n_plus[p], unseen[:] = 0.0, 0.0  # eq:IRM_2dom_CVB_LinearTime_n
+        gather(links_of(domain.incidence[p], i), other.q, other.hard, n_plus[p])
+        gather(unseen_of(domain.incidence[p], i), other.q, other.hard, unseen)
+        for l in range(unseen.size):  # eq:IRM_2dom_CVB_LinearTime_m, less the unseen cells
+            N_plus[p, l] = max(other.m[l] - unseen[l] - n_plus[p, l], 0.0)
 
 
 @kernel
@@ -63,36 +66,36 @@ def add_outer(table: Floats, x: Floats, y: Floats) -> None:
 
 @kernel
 def add_outer_sums(
-    start: Offsets, end: Indices, q: Floats, q_other: Floats, hard_other: Indices, table: Floats
+    cells: Incidence, q: Floats, q_other: Floats, hard_other: Indices, links: Floats, unseen: Floats
 ) -> None:
-    """Add q_ik q_jl over all cells (i, j) to the table (eq:IRM_2dom_CVB_n_N_kl_E)."""
-    ends = np.empty(table.shape[1])
+    """Add q_ik q_jl over all links and unseen cells to tables (eq:IRM_2dom_CVB_n_N_kl_E)."""
+    total = np.empty(q_other.shape[1])
     for i in range(q.shape[0]):
-        if start[i] < start[i + 1]:
-            ends[:] = 0.0
-            gather(start, end, i, q_other, hard_other, ends)
-            add_outer(table, q[i], ends)
+        for ends, table in ((links_of(cells, i), links), (unseen_of(cells, i), unseen)):
+            if ends.size > 0:
+                total[:] = 0.0
+                gather(ends, q_other, hard_other, total)
+                add_outer(table, q[i], total)
 
 
 @kernel
 def add_label_counts(
-    start: Offsets, end: Indices, label: Indices, label_other: Indices, table: Floats
+    cells: Incidence, label: Indices, label_other: Indices, links: Floats, unseen: Floats
 ) -> None:
-    """Add the number of cells (i, j) by the clusters of i and j: eq:IRM_2dom_Gibbs_n_N_kl_def."""
+    """Count links and unseen cells by the clusters of their ends: eq:IRM_2dom_Gibbs_n_N_kl_def."""
     for i in range(label.size):
-        for at in range(start[i], start[i + 1]):
-            table[label[i], label_other[end[at]]] += 1.0
+        for j in links_of(cells, i):
+            links[label[i], label_other[j]] += 1.0
+        for j in unseen_of(cells, i):
+            unseen[label[i], label_other[j]] += 1.0
 
 
 @kernel
-def move_cells(
-    start: Offsets, end: Indices, i: int, label_other: Indices, old: int, new: int, table: Floats
-) -> None:
-    """Move the cells of object ``i`` from row ``old`` to row ``new`` of the table."""
-    for at in range(start[i], start[i + 1]):
-        l = label_other[end[at]]
-        table[old, l] -= 1.0
-        table[new, l] += 1.0
+def move_cells(ends: Indices, label_other: Indices, old: int, new: int, table: Floats) -> None:
+    """Move the cells with the objects ``ends`` from row ``old`` to row ``new`` of the table."""
+    for j in ends:
+        table[old, label_other[j]] -= 1.0
+        table[new, label_other[j]] += 1.0
 
 
 @kernel
@@ -111,19 +114,16 @@ def relabel(
     domain first. For repeated places ``label_other`` is ``label``, and cells of the second place
     are counted in the transposed table. All counts are whole numbers, so they are exact.
     """
+    first, last = domain.incidence[0], domain.incidence[-1]
     for t in range(objects.size):
         i, old, new = objects[t], label[objects[t]], fresh[t]
         if new == old:
             continue
-        incidence = domain.incidence[0]
-        move_cells(incidence.link_start, incidence.link, i, label_other, old, new, links)
-        move_cells(incidence.unseen_start, incidence.unseen, i, label_other, old, new, unseen)
+        move_cells(links_of(first, i), label_other, old, new, links)
+        move_cells(unseen_of(first, i), label_other, old, new, unseen)
         if domain.repeated:
-            incidence = domain.incidence[len(domain.incidence) - 1]
-            start, end = incidence.link_start, incidence.link
-            move_cells(start, end, i, label_other, old, new, links.T)
-            start, end = incidence.unseen_start, incidence.unseen
-            move_cells(start, end, i, label_other, old, new, unseen.T)
+            move_cells(links_of(last, i), label_other, old, new, links.T)
+            move_cells(unseen_of(last, i), label_other, old, new, unseen.T)
         label[i] = new
 
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from coblock.kernels import BlockTables, DomainView, Floats, Indices, kernel
-from coblock.kernels.bernoulli import member_no_link_gain
+from coblock.kernels.bernoulli import member_no_link_gain, no_link_gain
 from coblock.kernels.memberships import normalise
 from coblock.kernels.score import (
     GainCache,
@@ -21,7 +21,7 @@ from coblock.kernels.score import (
     update_no_link,
     workspace,
 )
-from coblock.kernels.special import log, log_rising_difference
+from coblock.kernels.special import log
 
 
 @kernel
@@ -61,7 +61,7 @@ def draw(log_weight: Floats, uniform: float) -> int:
 
 
 @kernel
-def score_label(
+def choose_label(
     domain: DomainView,
     other: DomainView,
     tables: ScoreTables,
@@ -69,21 +69,32 @@ def score_label(
     i: int,
     open_clusters: bool,
     work: Workspace,
-) -> None:
-    """Write the log weights of all clusters for object ``i`` given all other labels.
+    t: int,
+    uniform: Floats,
+    probability: Floats,
+) -> tuple[int, float]:
+    """Return a label of object ``i`` given all other labels, and the log normaliser.
 
-    eq:IRM_2dom_Gibbs_z_1i_posterior, up to a constant.
+    eq:IRM_2dom_Gibbs_z_1i_posterior. The label is drawn by ``uniform[t]``, or the best one if
+    ``uniform`` is empty. The probabilities of all clusters are added to ``probability[t]`` unless
+    ``probability`` is empty.
     """
-    label = domain.hard[i]
+    label, log_weight, chance = domain.hard[i], work.log_weight[: domain.m.size], work.q
     work.q[:] = 0.0
     work.q[label] = 1.0
     gather_object(domain, other, i, work)
     crp_log_prior(work.m_rest, domain.alpha, label, open_clusters, work.log_weight)
     add_score(domain, other, tables, cache, i, work)
+    log_normaliser, _ = normalise(log_weight, chance)
+    if probability.shape[0] > 0:
+        probability[t] += chance
+    if uniform.size > 0:
+        return draw(log_weight, uniform[t]), log_normaliser
+    return int(np.argmax(log_weight)), log_normaliser
 
 
 @kernel
-def label_batch(
+def label_exactly(
     domain: DomainView,
     other: DomainView,
     tables: ScoreTables,
@@ -95,18 +106,14 @@ def label_batch(
 ) -> None:
     """Write new labels of ``objects`` into ``fresh``; all are scored against the same counts.
 
-    Labels are drawn by ``uniform``, or the best ones if it is empty. No cluster is opened: all
-    objects of the batch that choose a new one would share it. The probabilities of all clusters
-    are added to ``probability`` unless it is empty.
+    ``uniform`` and ``probability`` are as in :func:`choose_label`. No cluster is opened: all
+    objects of the batch that choose a new one would share it.
     """
     work, cache = workspace(tables, domain), empty_cache(tables, domain)
-    log_weight, chance = work.log_weight[: domain.m.size], np.empty(domain.m.size)
     for t in range(objects.size):
-        score_label(domain, other, tables, cache, objects[t], False, work)
-        log_normaliser[t], _ = normalise(log_weight, chance)
-        if probability.shape[0] > 0:
-            probability[t] += chance
-        fresh[t] = draw(log_weight, uniform[t]) if uniform.size > 0 else np.argmax(log_weight)
+        fresh[t], log_normaliser[t] = choose_label(
+            domain, other, tables, cache, objects[t], False, work, t, uniform, probability
+        )
 
 
 @kernel
@@ -123,21 +130,18 @@ def label_sequence(
     """Give objects new labels one after another, until a new cluster has no empty slot.
 
     Sizes and labels of ``domain`` are updated. ``uniform`` and ``probability`` are those of all
-    objects, as in :func:`label_batch`. Returns the next object and the sum of the log normalisers.
+    objects, as in :func:`choose_label`. Returns the next object and the sum of the log normalisers.
     """
-    tables = score_tables(domain, blocks, other.m)
+    tables, total = score_tables(domain, blocks, other.m), 0.0
     work, cache = workspace(tables, domain), empty_cache(tables, domain)
-    log_weight, chance, total = work.log_weight[: domain.m.size], np.empty(domain.m.size), 0.0
     for i in range(start, stop):
         if open_clusters and domain.m.min() > 0.0:
             return i, total
-        score_label(domain, other, tables, cache, i, open_clusters, work)
-        log_normaliser, _ = normalise(log_weight, chance)
-        total += log_normaliser
-        if probability.shape[0] > 0:
-            probability[i] += chance
         old = domain.hard[i]
-        new = draw(log_weight, uniform[i]) if uniform.size > 0 else int(np.argmax(log_weight))
+        new, log_normaliser = choose_label(
+            domain, other, tables, cache, i, open_clusters, work, i, uniform, probability
+        )
+        total += log_normaliser
         if new != old:
             domain.hard[i] = new
             domain.m[old] -= 1.0
@@ -192,7 +196,7 @@ def update_cluster(domain: DomainView, tables: ScoreTables, m_other: Floats, k: 
             if joint and l == k:
                 continue
             n, N, m = tables.counts[0, p, l, k], tables.counts[1, p, l, k], m_other[l]
-            tables.no_link[p, l, k] = log_rising_difference(N, n + N, m)
+            tables.no_link[p, l, k] = no_link_gain(n, N, m)
             tables.base[k] += tables.no_link[p, l, k]
             tables.member_no_link[p, l, k] = member_no_link_gain(n, N, m)
             tables.member_base[k] += tables.member_no_link[p, l, k]

@@ -3,8 +3,7 @@
 import numpy as np
 
 from coblock.kernels import DomainView, Floats, Indices, kernel
-from coblock.kernels.reductions import unrolled_max, unrolled_sum
-from coblock.kernels.special import exp, log
+from coblock.kernels.special import exp, log, unrolled_max, unrolled_sum
 
 NEGLIGIBLE = 1e-10  # memberships below this fraction of the largest are set to 0
 
@@ -113,13 +112,3 @@ def update_average(mean: Floats, q: Floats, step: float) -> float:
             mean[i, k] += change
             moved += abs(change)
     return moved
-
-
-@kernel
-def total_change(old: Floats, new: Floats) -> float:
-    """Return the sum of |change| over all memberships."""
-    total = 0.0
-    for i in range(new.shape[0]):
-        for k in range(new.shape[1]):
-            total += abs(new[i, k] - old[i, k])
-    return total

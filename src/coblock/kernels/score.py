@@ -20,13 +20,13 @@ from coblock.kernels.bernoulli import (
     link_gains,
     log_beta_gain,
     log_beta_gains,
-    member_no_link_gains,
-    no_link_gains,
+    member_no_link_gain,
+    no_link_gain,
     same_gains,
 )
-from coblock.kernels.gather import gather, own_cell
+from coblock.kernels.gather import gather, links_of, own_cell, unseen_of
 from coblock.kernels.memberships import hard_label, remove_members
-from coblock.kernels.reductions import unrolled_sum
+from coblock.kernels.special import unrolled_sum
 
 SMALLEST_COUNT = 1e-8  # the smallest prior count; rounding leaves no count below it
 LANES = 8  # numbers in the widest vector registers; arrays over clusters are padded to them
@@ -65,7 +65,7 @@ class Workspace(NamedTuple):
     m_rest: Floats  # (clusters,)  sizes without the object
     log_weight: Floats  # (K,)
     gain: Floats  # (K,)
-    member_score: Floats  # (K,)
+    log_prior: Floats  # (K,)
     exact: Floats  # (5, P * L)  arguments and values of exact gains
 
 
@@ -110,11 +110,13 @@ def update_no_link(
     Blocks with fewer non-links than a member has cells there have links of every member, which
     replace the entry for members.
     """
-    out, m, n, N = tables.no_link[p, l], m_other[l], tables.counts[0, p, l], tables.counts[1, p, l]
-    no_link_gains(n, N, m, out)
-    member_no_link_gains(n, N, m, tables.member_no_link[p, l])
+    n, N, m = tables.counts[0, p, l], tables.counts[1, p, l], m_other[l]
+    no_link, member = tables.no_link[p, l], tables.member_no_link[p, l]
+    for k in range(n.size):
+        no_link[k] = no_link_gain(n[k], N[k], m)
+        member[k] = member_no_link_gain(n[k], N[k], m)
     if is_joint(domain):
-        out[l], tables.member_no_link[p, l, l] = 0.0, 0.0
+        no_link[l], member[l] = 0.0, 0.0
 
 
 @kernel
@@ -143,8 +145,8 @@ def gather_object(domain: DomainView, other: DomainView, i: int, work: Workspace
     work.n[:], work.hidden[:] = 0.0, 0.0
     for p in range(len(domain.incidence)):
         incidence, n, hidden = domain.incidence[p], work.n[p], work.hidden[p]
-        gather(incidence.link_start, incidence.link, i, other.q, other.hard, n)
-        gather(incidence.unseen_start, incidence.unseen, i, other.q, other.hard, hidden)
+        gather(links_of(incidence, i), other.q, other.hard, n)
+        gather(unseen_of(incidence, i), other.q, other.hard, hidden)
         if domain.repeated:
             hidden += work.q  # an object has no cell with itself at this point
         for l in range(n.size):
@@ -191,8 +193,7 @@ def add_gain(
             link_gains(counts[0], counts[1], max(m, n_plus), n_plus, gain)
         if cached:
             cache.known[p, unseen, links, l] = 1
-    for k in range(out.size):
-        out[k] += gain[k]
+    out += gain
 
 
 @inlined
@@ -275,20 +276,15 @@ def add_score(
 
     ``work.log_weight`` holds the log prior, and ``work`` the cells of the object.
     """
-    K, out, label = domain.m.size, work.log_weight, hard_label(work.q)
-    if label >= 0:
-        work.member_score[label] = out[label] + tables.member_base[label]
-    else:
-        for k in range(K):
-            if work.q[k] > 0.0:
-                work.member_score[k] = out[k] + exact_score(domain, tables, work, k)
+    out, label = work.log_weight, hard_label(work.q)
+    work.log_prior[:] = out
     out += tables.base
     member_gain = add_touched(domain, tables, cache, other.m, label, work, out)
     if label >= 0:
-        out[label] = work.member_score[label] + member_gain
+        out[label] = work.log_prior[label] + tables.member_base[label] + member_gain
     else:
-        for k in range(K):
+        for k in range(domain.m.size):
             if work.q[k] > 0.0:
-                out[k] = work.member_score[k]
+                out[k] = work.log_prior[k] + exact_score(domain, tables, work, k)
     if is_joint(domain):
         add_joint(domain, tables, own_cell(domain, i), work, out)

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from coblock.kernels import Floats, Incidence, inlined, kernel
+from coblock.kernels.gather import links_of, unseen_of
 
 
 class LinkScales(NamedTuple):
@@ -25,9 +26,9 @@ def add_degrees(
     """Add the number of links and the expected value of the unseen cells of each object."""
     for i in range(degree.size):
         total = 0.0
-        for at in range(incidence.unseen_start[i], incidence.unseen_start[i + 1]):
-            total += expected(rate[i], rate_other[incidence.unseen[at]], density)
-        degree[i] += incidence.link_start[i + 1] - incidence.link_start[i] + total
+        for j in unseen_of(incidence, i):
+            total += expected(rate[i], rate_other[j], density)
+        degree[i] += links_of(incidence, i).size + total
 
 
 @kernel
@@ -42,13 +43,10 @@ def multiply(
     """Write the product of the normalised links and a dense ``block``, object by object."""
     for i in range(out.shape[0]):
         out[i] = 0.0
-        for at in range(incidence.link_start[i], incidence.link_start[i + 1]):
-            j = incidence.link[at]
-            weight = others.scale[j]
+        for j in links_of(incidence, i):
             for l in range(out.shape[1]):
-                out[i, l] += weight * block[j, l]
-        for at in range(incidence.unseen_start[i], incidence.unseen_start[i + 1]):
-            j = incidence.unseen[at]
+                out[i, l] += others.scale[j] * block[j, l]
+        for j in unseen_of(incidence, i):
             weight = others.scale[j] * expected(own.rate[i], others.rate[j], density)
             for l in range(out.shape[1]):
                 out[i, l] += weight * block[j, l]

@@ -31,8 +31,7 @@ def sweep_domain(
     E[log(1 - theta_kl)], fixed during the sweep. With repeated places an object uses the new
     memberships of earlier objects, so that every step raises the bound.
     """
-    n_plus = np.empty((len(domain.incidence), other.m.size))
-    N_plus = np.empty_like(n_plus)
+    n_plus, N_plus = np.empty((2, len(domain.incidence), other.m.size))
     total, entropy = 0.0, 0.0
     for i in range(domain.q.shape[0]):
         log_weight = log_stick.copy()

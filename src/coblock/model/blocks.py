@@ -39,8 +39,7 @@ class Blocks:
         cls, relation: RelationData, labels: list[Indices], clusters: tuple[int, ...] | None = None
     ) -> "Blocks":
         """Count the cells of a hard partition, with room for so many clusters of each domain."""
-        least = (0,) * len(labels) if clusters is None else clusters
-        pairs = zip(labels, least, strict=True)
+        pairs = zip(labels, clusters or (0,) * len(labels), strict=True)
         m = [np.bincount(label, minlength=K).astype(np.float64) for label, K in pairs]
         shape = (m[0].size, m[-1].size)
         links, unseen = relation.count_cells(labels, shape)

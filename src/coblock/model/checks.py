@@ -1,13 +1,23 @@
 """Checks of input; an error says what is wrong, how often, where, and what to do."""
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
+import narwhals.stable.v2 as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 from scipy import sparse
 
-KINDS = ("bipartite", "directed", "undirected")
+from coblock.kernels.bernoulli import LARGEST, SMALLEST
+
+Kind: TypeAlias = Literal["bipartite", "directed", "undirected"]
+Inference: TypeAlias = Literal["acvb0", "acvb", "cvb0", "cvb", "vb", "gibbs"]
+Prior: TypeAlias = Literal["shared", "per-block"]
+Variance: TypeAlias = Literal["exact", "paper"]
+Learning: TypeAlias = Literal["newton", "fixed-point", "fixed"]
+KINDS: tuple[str, ...] = get_args(Kind)
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
@@ -41,45 +51,48 @@ def check_number(name: str, value: object, smallest: float = 0.0, largest: float
     return float(value)
 
 
-def check_clusters(value: object) -> int | tuple[int, int] | None:
-    """Refuse a limit of clusters below 1; None is no limit."""
-    return None if value is None else _check_one_or_two("max_clusters", value)
+def check_one_or_two(name: str, value: object, unset: str | None) -> int | tuple[int, int] | None:
+    """Refuse a value that is neither a positive whole number nor a pair; None for ``unset``."""
+    if value is None or isinstance(value, str):
+        if value == unset:
+            return None
+    elif isinstance(value, tuple | list):
+        if len(value) != 2:
+            msg = f"{name} must be a number or (rows, columns), but is {value!r}."
+            raise ValueError(msg)
+        rows, columns = (check_whole_number(name, part, 1) for part in value)
+        return rows, columns
+    return check_whole_number(name, value, 1)
 
 
-def check_batch_size(value: object) -> int | tuple[int, int] | None:
-    """Refuse batches of less than one object; return None for "auto"."""
-    auto = isinstance(value, str) and value == "auto"
-    return None if auto else _check_one_or_two("batch_size", value)
-
-
-def _check_one_or_two(name: str, value: object) -> int | tuple[int, int]:
-    """Refuse a value that is neither a positive whole number nor a pair of them."""
-    if not isinstance(value, tuple | list):
-        return check_whole_number(name, value, 1)
-    if len(value) != 2:
-        msg = f"{name} must be a number or (rows, columns), but is {value!r}."
+def check_positive_pair(name: str, value: object) -> tuple[float, float] | None:
+    """Refuse a value that is neither None nor a pair of possible hyperparameters."""
+    if value is None:
+        return None
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        msg = f"{name} must be a pair of positive numbers, but is {value!r}."
         raise ValueError(msg)
-    rows, columns = (check_whole_number(name, part, 1) for part in value)
-    return rows, columns
+    first, second = (check_number(name, part, SMALLEST, LARGEST) for part in value)
+    return first, second
 
 
 def check_shape(shape: tuple[int, ...], kind: str) -> None:
     """Refuse relations without cells, and one-domain relations that are not square."""
+    largest = np.iinfo(np.int32).max
     if len(shape) != 2:
         msg = f"A relation has two places, rows and columns, but the input has {len(shape)}."
-        raise ValueError(msg)
-    if 0 in shape:
+    elif 0 in shape:
         msg = f"The relation is empty: its shape is {shape}. It needs at least one row and column."
-        raise ValueError(msg)
-    if kind != "bipartite" and shape[0] != shape[1]:
+    elif kind != "bipartite" and shape[0] != shape[1]:
         msg = (
             f"A {kind} relation has the same objects as rows and columns, but the matrix is "
             f"{shape[0]:,} x {shape[1]:,}. Pass a square matrix, or relation='bipartite'."
         )
-        raise ValueError(msg)
-    if max(shape) > np.iinfo(np.int32).max:
-        msg = f"At most {np.iinfo(np.int32).max:,} rows and columns are possible, not {shape}."
-        raise ValueError(msg)
+    elif max(shape) > largest:
+        msg = f"At most {largest:,} rows and columns are possible, not {shape}."
+    else:
+        return
+    raise ValueError(msg)
 
 
 def check_same_shape(unseen: tuple[int, ...], relation: tuple[int, ...]) -> None:
@@ -121,29 +134,25 @@ def check_indices(X: Any, name: str) -> None:
 def check_values(X: sparse.csr_array, binary: bool) -> None:
     """Refuse infinite values and, if ``binary``, values other than 0, 1 and NaN."""
     infinite = np.isinf(X.data)
+    wrong = infinite
+    if binary and not infinite.any():
+        wrong = ~(np.isin(X.data, (0, 1)) | np.isnan(X.data))
+    if not wrong.any():
+        return
+    first, count = int(wrong.argmax()), f"{wrong.sum():,} of {X.nnz:,} stored"
+    cell = f"X[{np.searchsorted(X.indptr, first, side='right') - 1}, {X.indices[first]}]"
     if infinite.any():
-        row, column, _ = _first_cell(X, infinite)
         msg = (
-            f"The relation holds infinity in {infinite.sum():,} of {X.nnz:,} stored cells; the "
-            f"first is X[{row}, {column}]. Use NaN, or unseen=, for unseen cells."
+            f"The relation holds infinity in {count} cells; the first is {cell}. Use NaN, or "
+            "unseen=, for unseen cells."
         )
-        raise ValueError(msg)
-    other = ~(np.isin(X.data, (0, 1)) | np.isnan(X.data)) if binary else np.zeros(0, bool)
-    if other.any():
-        row, column, value = _first_cell(X, other)
+    else:
         msg = (
-            f"The relation must hold 0 or 1, but {other.sum():,} of {X.nnz:,} stored values do "
-            f"not; the first is X[{row}, {column}] = {value:g}. Pass binarize=t to count every "
-            "value above t as a link, or mark cells as unseen with unseen=."
+            f"The relation must hold 0 or 1, but {count} values do not; the first is {cell} = "
+            f"{X.data[first]:g}. Pass binarize=t to count every value above t as a link, or mark "
+            "cells as unseen with unseen=."
         )
-        raise ValueError(msg)
-
-
-def _first_cell(X: sparse.csr_array, chosen: NDArray[np.bool_]) -> tuple[int, int, float]:
-    """Return row, column and value of the first chosen stored cell."""
-    first = int(chosen.argmax())
-    row = int(np.searchsorted(X.indptr, first, side="right") - 1)
-    return row, int(X.indices[first]), X.data[first]
+    raise ValueError(msg)
 
 
 def check_disjoint(
@@ -213,11 +222,15 @@ def check_object_names(
     return tuple(str(name) for name in names)
 
 
-def check_positions(values: object, size: int, what: str) -> NDArray[np.int64]:
-    """Refuse positions of objects that the model does not have."""
+def check_positions(
+    values: object, size: int, what: str, names: Sequence[str] | None = None
+) -> NDArray[np.int64]:
+    """Refuse positions or names of objects that the model does not have; return positions."""
     positions = np.asarray(values)
     if positions.size == 0:
         return positions.astype(np.int64)
+    if names is not None and positions.dtype.kind in "UO":
+        return _positions_of(positions, what, names)
     if positions.dtype.kind not in "iu":
         msg = f"{what}s must be positions (whole numbers), but they are of type {positions.dtype}."
         raise TypeError(msg)
@@ -232,21 +245,68 @@ def check_positions(values: object, size: int, what: str) -> NDArray[np.int64]:
     return positions.astype(np.int64)
 
 
+def _positions_of(wanted: NDArray[Any], what: str, names: Sequence[str]) -> NDArray[np.int64]:
+    """Return the positions of names, each of which must occur once."""
+    position = {name: at for at, name in enumerate(names)}
+    texts = [str(name) for name in wanted.flat]
+    missing = [name for name in texts if name not in position]
+    if missing:
+        msg = (
+            f"{len(missing):,} of {len(texts):,} {what}s are not in the model; the first is "
+            f"{missing[0]!r}. The model has {len(names):,} {what}s, such as {names[0]!r}."
+        )
+        raise ValueError(msg)
+    if len(position) < len(names):
+        repeated = {name for name, count in Counter(names).items() if count > 1}
+        doubtful = [name for name in texts if name in repeated]
+        if doubtful:
+            msg = f"Several {what}s have the name {doubtful[0]!r}. Pass positions instead."
+            raise ValueError(msg)
+    return np.array([position[name] for name in texts], np.int64).reshape(wanted.shape)
+
+
+def convert_objects(X: NDArray[Any]) -> NDArray[Any]:
+    """Return a matrix of Python objects as floats if all are numbers or None, which is NaN."""
+    if X.dtype != object or X.ndim != 2 or not all(map(_is_number_or_none, X.flat)):
+        return X
+    return X.astype(np.float64)
+
+
+def _is_number_or_none(value: object) -> bool:
+    return value is None or isinstance(value, int | float | np.number)
+
+
+def text_columns(frame: Any) -> list[str]:
+    """Return the columns of a data frame of narwhals that are not numbers.
+
+    Numbers in a column of objects are numbers.
+    """
+    found = [
+        name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)
+    ]
+    return [
+        name
+        for name in found
+        if frame.schema[name] != nw.Object
+        or not all(map(_is_number_or_none, frame.get_column(name)))
+    ]
+
+
 def check_relation(relation: Any, kind: str, columns: int | None, unseen: object) -> None:
     """Refuse a Relation of another kind or with other columns, and unseen cells apart from it."""
-    if relation.kind != kind:
-        msg = f"The relation is {relation.kind}, but {kind} was expected. "
-        msg += f"Pass relation={relation.kind!r}."
-        raise ValueError(msg)
-    if unseen is not None:
+    given = relation.kind
+    if given != kind:
+        msg = f"The relation is {given}, but {kind} was expected. Pass relation={given!r}."
+    elif unseen is not None:
         msg = "A Relation already has its unseen cells. Pass unseen= to Relation.build."
-        raise ValueError(msg)
-    if columns is not None and relation.shape[1] != columns:
+    elif columns is not None and relation.shape[1] != columns:
         msg = (
             f"The new rows have {relation.shape[1]:,} columns, but the model was fitted to "
             f"{columns:,}. Pass the same columns in the same order."
         )
-        raise ValueError(msg)
+    else:
+        return
+    raise ValueError(msg)
 
 
 def check_outcomes(values: object, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -258,11 +318,33 @@ def check_outcomes(values: object, shape: tuple[int, ...]) -> NDArray[np.bool_]:
             "for each cell, and at least one cell."
         )
         raise ValueError(msg)
-    wrong = ~np.isin(links, (0, 1))
-    if wrong.any():
+    wrong = links[~np.isin(links, (0, 1))]
+    if wrong.size:
+        msg = f"values must be 0 or 1, but {wrong.size:,} of {links.size:,} are not; the first is "
+        raise ValueError(msg + f"{wrong[0]}.")
+    return links.astype(bool)
+
+
+def open_frame(X: Any, *, eager_only: bool = False) -> Any:
+    """Return a data frame of any library as one of narwhals, and any other object unchanged."""
+    try:
+        return nw.from_native(X, eager_only=eager_only, pass_through=True)
+    except DuplicateError as error:
+        repeated = [name for name, count in Counter(map(str, X.columns)).items() if count > 1]
+        names = "column name occurs" if len(repeated) == 1 else "column names occur"
         msg = (
-            f"values must be 0 or 1, but {wrong.sum():,} of {links.size:,} are not; the first is "
-            f"{links[wrong].flat[0]}."
+            f"{len(repeated):,} {names} more than once; the first is {repeated[0]!r}. Rename the "
+            "columns of the data frame."
+        )
+        raise ValueError(msg) from error
+
+
+def check_same_form(earlier: Any, relation: Any) -> None:
+    """Refuse to start from a model of a relation of another kind or shape."""
+    if (earlier.kind, earlier.shape) != (relation.kind, relation.shape):
+        msg = (
+            f"The earlier model has a {earlier.kind} relation of shape {earlier.shape}, but this "
+            f"one is {relation.kind} of shape {relation.shape}. Pass warm_start=False and "
+            "init='spectral'."
         )
         raise ValueError(msg)
-    return links.astype(bool)

@@ -1,14 +1,14 @@
 """A hard partition of all objects, with its blocks and hyperparameters (MODEL 10)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from coblock.kernels import BlockTables, DomainView, Floats, Indices
 from coblock.kernels.gather import relabel
 from coblock.model.blocks import Blocks, own_cells
-from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.priors import crp_concentration, crp_log_probability
+from coblock.model.hyperparameters import Hyperparameters, crp_concentration, crp_log_probability
 from coblock.model.relation import RelationData
 
 NO_MEMBERSHIPS = np.zeros((0, 0))
@@ -24,6 +24,7 @@ class Partition:
     relation: RelationData
     labels: list[Indices]
     hyper: Hyperparameters
+    fixed: bool = False  # whether the hyperparameters stay as they are
     blocks: Blocks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -31,12 +32,19 @@ class Partition:
         self.renumber()
 
     @classmethod
-    def from_labels(cls, relation: RelationData, labels: list[Indices]) -> "Partition":
-        """Return the partition with the hyperparameters under which it is most probable."""
-        hyper = Hyperparameters.initial(
-            relation.likelihood, relation.density, (1, 1), len(relation.sizes)
-        )
-        partition = cls(relation, labels, hyper)
+    def from_labels(
+        cls,
+        relation: RelationData,
+        labels: list[Indices],
+        hyper: Hyperparameters | None = None,
+        *,
+        fixed: bool = False,
+    ) -> "Partition":
+        """Return the partition with the hyperparameters under which it is most probable.
+
+        They are learnt from the given ones, or from weak ones, unless they are ``fixed``.
+        """
+        partition = cls(relation, labels, hyper or initial_hyper(relation), fixed)
         partition.learn()
         return partition
 
@@ -47,9 +55,7 @@ class Partition:
 
     def renumber(self) -> None:
         """Drop empty clusters, number the others from 0 and count the cells."""
-        self.labels = [
-            np.unique(label, return_inverse=True)[1].astype(np.int32) for label in self.labels
-        ]
+        self.labels = numbered(self.labels)
         self.blocks = Blocks.from_labels(self.relation, self.labels)
 
     def recount(self) -> None:
@@ -59,6 +65,8 @@ class Partition:
 
     def learn(self) -> None:
         """Set the hyperparameters to those under which the partition is most probable."""
+        if self.fixed:
+            return
         likelihood, statistics = self.relation.likelihood, self.blocks.statistics()
         self.hyper.prior = likelihood.learn_prior(statistics, self.hyper.prior, "newton")
         self.hyper.alpha = [
@@ -73,6 +81,33 @@ class Partition:
         )
         statistics = self.blocks.statistics()
         return self.relation.likelihood.log_marginal(statistics, self.hyper.prior) + crp
+
+    def log_posterior(self) -> float:
+        """Return log p(X, z, alpha) at the most probable alpha under its hyperprior.
+
+        It compares partitions of very different numbers of clusters. Under ``log_joint`` alone
+        a cluster for each object is free, since its concentration is unbounded.
+        """
+        if self.fixed:
+            return self.log_joint()
+        value = self.relation.likelihood.log_marginal(self.blocks.statistics(), self.hyper.prior)
+        shape, rate = self.hyper.hyperprior
+        for m in self.m:
+            clusters, objects = int((m > 0).sum()), int(m.sum())
+            alpha = crp_concentration(clusters, objects, hyperprior=self.hyper.hyperprior)
+            value += crp_log_probability(m, alpha) + (shape - 1.0) * np.log(alpha) - rate * alpha
+        return float(value)
+
+    def start_hyper(self) -> Hyperparameters:
+        """Return fixed hyperparameters as they are, and weak ones to learn from else."""
+        if self.fixed:
+            return self.hyper.copy()
+        hyper = initial_hyper(self.relation)
+        return replace(self.hyper, alpha=hyper.alpha, prior=hyper.prior)
+
+    def adopt(self, other: "Partition") -> None:
+        """Take over labels, hyperparameters and counts of a partition of the same relation."""
+        self.labels, self.hyper, self.blocks = other.labels, other.hyper, other.blocks
 
     def relabel(self, d: int, objects: Indices, fresh: Indices) -> None:
         """Give objects of domain ``d`` new labels and update the counts of their cells."""
@@ -92,7 +127,7 @@ class Partition:
     def copy(self) -> "Partition":
         """Return a partition that shares no labels with this one."""
         labels = [label.copy() for label in self.labels]
-        return Partition(self.relation, labels, self.hyper.copy())
+        return Partition(self.relation, labels, self.hyper.copy(), self.fixed)
 
     def make_room(self, d: int, limit: int | None, count: int) -> bool:
         """Add empty clusters to domain ``d`` if it has none; return whether one may be opened."""
@@ -112,3 +147,16 @@ class Partition:
         """Return the block tables seen from domain ``d``."""
         tables = (self.blocks.n, self.blocks.N, *self.hyper.tables(self.blocks.clusters))
         return BlockTables(*(np.ascontiguousarray(t if d == 0 else t.T) for t in tables))
+
+
+def initial_hyper(relation: RelationData) -> Hyperparameters:
+    """Return weak hyperparameters that all blocks share."""
+    clusters, domains = (1, 1), len(relation.sizes)
+    return Hyperparameters.initial(relation.likelihood, relation.density, clusters, domains)
+
+
+def numbered(labels: list[Any]) -> list[Indices]:
+    """Return labels 0 to K-1 for each domain, every one in use, in the order of the old ones."""
+    used = [np.bincount(label) > 0 for label in labels]
+    pairs = zip(labels, used, strict=True)
+    return [(np.cumsum(in_use, dtype=np.int32) - np.int32(1))[label] for label, in_use in pairs]

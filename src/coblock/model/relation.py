@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -13,9 +13,17 @@ from scipy import sparse
 from coblock.kernels import DomainView, Floats, Incidence, Indices
 from coblock.kernels.gather import add_label_counts, add_outer_sums
 from coblock.model import checks
-from coblock.model.domain import Domain
+from coblock.model.checks import Kind
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.bernoulli import Bernoulli
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Objects of one kind: users, tags, countries."""
+
+    size: int
+    names: tuple[str, ...] | None = None
 
 
 class RelationData(Protocol):
@@ -65,7 +73,7 @@ class RelationData(Protocol):
         """Return domain ``d`` with its clusters for kernels."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Relation:
     """A binary relation; every cell that is neither a link nor unseen is an observed 0.
 
@@ -87,13 +95,14 @@ class Relation:
         Names of the objects, if the input has some.
     """
 
-    kind: str
+    kind: Kind
     shape: tuple[int, int]
     incidence: tuple[tuple[Incidence, ...], ...]
     own_link: Floats
     own_seen: Floats
     row_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
+    likelihood: ClassVar[Likelihood] = Bernoulli()
 
     @classmethod
     def build(
@@ -101,7 +110,7 @@ class Relation:
         X: Any,
         *,
         unseen: Any = None,
-        kind: str = "bipartite",
+        kind: Kind = "bipartite",
         binarize: float | None = 0.0,
         self_links: bool = False,
         row_names: Sequence[object] | None = None,
@@ -153,7 +162,7 @@ class Relation:
         links: sparse.csr_array,
         unseen: sparse.csr_array,
         *,
-        kind: str = "bipartite",
+        kind: Kind = "bipartite",
         row_names: tuple[str, ...] | None = None,
         column_names: tuple[str, ...] | None = None,
     ) -> "Relation":
@@ -175,7 +184,7 @@ class Relation:
     @classmethod
     def _from_patterns(
         cls,
-        kind: str,
+        kind: Kind,
         links: sparse.csr_array,
         unseen: sparse.csr_array,
         self_links: bool,
@@ -202,21 +211,18 @@ class Relation:
                 )
             own_link, own_seen = np.zeros_like(own_link), np.zeros_like(own_seen)
         links, unseen = _without_diagonal(links), _without_diagonal(unseen)
-        if kind == "directed":
-            domain: tuple[Incidence, ...] = (
-                _incidence(links, unseen),
-                _incidence(links.T, unseen.T),
-            )
-        else:
+        if kind == "undirected":
             links, unseen = unite(links, links.T), unite(unseen, unseen.T)
             checks.check_disjoint(links, unseen)
-            domain = (_incidence(links, unseen),)
-        return cls(kind, links.shape, (domain,), own_link, own_seen, *names)
+        places: tuple[Incidence, ...] = (_incidence(links, unseen),)
+        if kind == "directed":
+            places += (_incidence(links.T, unseen.T),)
+        return cls(kind, links.shape, (places,), own_link, own_seen, *names)
 
-    @property
-    def likelihood(self) -> Likelihood:
-        """The distribution of the cells."""
-        return Bernoulli()
+    def __repr__(self) -> str:
+        size = f"{self.shape[0]:,} x {self.shape[1]:,}"
+        unseen = f", {self.n_unseen:,} unseen" if self.n_unseen else ""
+        return f"Relation({self.kind}, {size}, {self.n_links:,} links{unseen})"
 
     @property
     def domains(self) -> tuple[Domain, ...]:
@@ -250,23 +256,20 @@ class Relation:
     def n_links(self) -> int:
         """Number of links; an undirected pair counts once."""
         stored = self.incidence[0][0].link.size
-        return stored // 2 if self.kind == "undirected" else stored + int(self.own_link.sum())
+        return stored // 2 if self.symmetric else stored + int(self.own_link.sum())
 
     @property
     def n_unseen(self) -> int:
         """Number of unseen cells, without the diagonal of one-domain relations."""
         stored = self.incidence[0][0].unseen.size
-        return stored // 2 if self.kind == "undirected" else stored
+        return stored // 2 if self.symmetric else stored
 
     @property
     def n_cells(self) -> int:
         """Number of observed cells."""
         rows, columns = self.shape
-        if self.kind == "undirected":
-            return rows * (rows - 1) // 2 - self.n_unseen
-        if self.kind == "directed":
-            return rows * (rows - 1) + int(self.own_seen.sum()) - self.n_unseen
-        return rows * columns - self.n_unseen
+        pairs = rows * (columns - 1) if self.repeated else rows * columns
+        return pairs // (1 + self.symmetric) + int(self.own_seen.sum()) - self.n_unseen
 
     @property
     def density(self) -> float:
@@ -277,8 +280,7 @@ class Relation:
         """Return the sums over links and over unseen cells of q_ik q_jl."""
         cells, shape = self.incidence[0][0], (q[0].shape[1], q[-1].shape[1])
         links, unseen = np.zeros(shape), np.zeros(shape)
-        add_outer_sums(cells.link_start, cells.link, q[0], q[-1], hard[-1], links)
-        add_outer_sums(cells.unseen_start, cells.unseen, q[0], q[-1], hard[-1], unseen)
+        add_outer_sums(cells, q[0], q[-1], hard[-1], links, unseen)
         return links, unseen
 
     def count_cells(
@@ -286,8 +288,7 @@ class Relation:
     ) -> tuple[Floats, Floats]:
         """Return the numbers of links and of unseen cells of each block of a hard partition."""
         cells, links, unseen = self.incidence[0][0], np.zeros(clusters), np.zeros(clusters)
-        add_label_counts(cells.link_start, cells.link, labels[0], labels[-1], links)
-        add_label_counts(cells.unseen_start, cells.unseen, labels[0], labels[-1], unseen)
+        add_label_counts(cells, labels[0], labels[-1], links, unseen)
         return links, unseen
 
     def view(self, d: int, q: Floats, hard: Indices, m: Floats, alpha: float) -> DomainView:
@@ -296,26 +297,38 @@ class Relation:
         return DomainView(self.incidence[d], self.repeated, *own, q, hard, m, alpha)
 
 
+def column_shares(relation: Relation) -> Floats:
+    """Return the links over the observed cells of each column, 0 if none is observed."""
+    place, rows = relation.incidence[-1][-1], relation.shape[0] - relation.repeated
+    observed = rows - np.diff(place.unseen_start)
+    return np.asarray(np.diff(place.link_start) / np.maximum(observed, 1))
+
+
 def _unwrap_frame(X: Any) -> tuple[Any, Sequence[object] | None, Sequence[object] | None]:
     """Return the values of an array or data frame, and the names of its rows and columns."""
     if isinstance(X, np.ma.MaskedArray):  # masked cells are unseen
         return np.ma.filled(X.astype(np.float64), np.nan), None, None
     if isinstance(X, np.ndarray) or sparse.issparse(X):
         return X, None, None
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if hasattr(X, "sparse"):  # a frame of pandas with sparse columns only
+        return X.sparse.to_coo(), list(X.index), list(X.columns)
+    frame = checks.open_frame(X, eager_only=True)
     if not isinstance(frame, nw.DataFrame):
         return np.asarray(X), None, None
-    wrong = [
-        name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)
-    ]
+    wrong = checks.text_columns(frame)
     if wrong:
         msg = (
             f"{len(wrong):,} of {len(frame.columns):,} columns of the data frame are not numbers; "
             f"the first is {wrong[0]!r}. A frame is read as a matrix: one row per object, one "
-            "column per object of the other kind, links as numbers."
+            "column per object of the other kind, links as numbers. coblock.read reads a frame of "
+            "edges, or with row names in a column."
         )
         raise TypeError(msg)
-    values = frame.select(nw.all().cast(nw.Float64)).to_numpy()
+    if nw.Object in frame.schema.values():  # numbers as Python objects
+        columns = [np.array(frame.get_column(name).to_list(), np.float64) for name in frame.columns]
+        values = np.stack(columns, axis=1)
+    else:
+        values = frame.select(nw.all().cast(nw.Float64)).to_numpy()
     index = nw.maybe_get_index(frame)
     return values, None if index is None else list(index), frame.columns
 
@@ -326,7 +339,7 @@ def _stored_cells(X: Any, name: str) -> sparse.csr_array:
     A matrix that already has this form is not copied, and must not be written to.
     """
     is_sparse = bool(sparse.issparse(X))
-    X = X if is_sparse else np.asarray(X)
+    X = X if is_sparse else checks.convert_objects(np.asarray(X))
     if X.dtype.kind not in "buif":
         msg = f"{name} must hold real numbers, but is of type {X.dtype}."
         raise TypeError(msg)
@@ -355,7 +368,28 @@ def _split(cells: sparse.csr_array, binarize: float | None) -> tuple[Any, Any]:
     threshold = np.float64(binarize or 0.0)  # float32 data are compared in double precision
     with np.errstate(invalid="ignore"):
         links = select_cells(cells, cells.data > threshold)
+    if binarize == 0.0:
+        _warn_of_threshold(cells, links.nnz)
     return links, select_cells(cells, np.isnan(cells.data))
+
+
+def _warn_of_threshold(cells: sparse.csr_array, links: int) -> None:
+    """Warn if values other than 0 and 1 are cut at 0."""
+    values = cells.data
+    other = (values != 0) & (values != 1) & ~np.isnan(values)
+    if not other.any():
+        return
+    low, high = values[other].min(), values[other].max()
+    share = links / (cells.shape[0] * cells.shape[1] - int(np.isnan(values).sum()))
+    edges = " If each line is an edge, pass coblock.read(X)." if share == 1.0 else ""
+    warnings.warn(
+        f"{other.sum():,} of {values.size:,} stored values are neither 0 nor 1; they are from "
+        f"{low:g} to {high:g}. Those above 0 count as links, {100 * share:.3g} % of the observed "
+        "cells. binarize=t counts only those above t; X > 0 says that all are meant."
+        f"{edges}",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def _unseen_pattern(unseen: Any, shape: tuple[int, int]) -> sparse.csr_array:
@@ -402,12 +436,9 @@ def _without_diagonal(pattern: sparse.csr_array) -> sparse.csr_array:
 
 def _incidence(links: Any, unseen: Any) -> Incidence:
     """Return the two patterns compressed by row, for the kernels."""
-    links, unseen = sparse.csr_array(links), sparse.csr_array(unseen)
-    links.sort_indices()
-    unseen.sort_indices()
-    return Incidence(
-        links.indptr.astype(np.int64),
-        links.indices.astype(np.int32, copy=False),
-        unseen.indptr.astype(np.int64),
-        unseen.indices.astype(np.int32, copy=False),
-    )
+    parts: list[Any] = []
+    for pattern in (links, unseen):
+        cells = sparse.csr_array(pattern)
+        cells.sort_indices()
+        parts += [cells.indptr.astype(np.int64), cells.indices.astype(np.int32, copy=False)]
+    return Incidence(*parts)

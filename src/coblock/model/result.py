@@ -1,19 +1,20 @@
 """The result of a fit; immutable."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from coblock.kernels import Floats, Indices
+from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
+from coblock.model.degrees import DegreeChoice
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.state import SoftState, by_size, select_columns
+from coblock.model.state import by_size
 from coblock.model.trace import SweepRecord
 
 CHUNK = 512  # objects whose memberships are copied at a time to be reordered
-TIE = 1e-9  # memberships that differ by less are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,27 @@ class Sample:
 
     labels: list[Indices]
     probability: Floats  # (K1, K2)
+    chain: int = 0
+
+    @classmethod
+    def of(cls, partition: Partition, chain: int = 0) -> "Sample":
+        """Return the present state of a chain."""
+        statistics = (partition.blocks.n, partition.blocks.N)
+        likelihood, prior = partition.relation.likelihood, partition.hyper.prior
+        probability = likelihood.predictive_mean(statistics, prior)
+        return cls([label.copy() for label in partition.labels], probability, chain)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Memberships, labels and blocks; clusters by descending number of members, none empty."""
+    """Memberships, labels and blocks.
+
+    Labels are those of the best partition found, or the most probable ones of a plain method.
+    Blocks are counted from the labels if there are samples, else from the memberships.
+    Under a degree-corrected model the blocks are described without it, and ``degrees`` has it.
+    Memberships and blocks have all clusters of the approximation. Those with members, which
+    labels name, come first; the others are no object's most probable cluster.
+    """
 
     relation: Any  # Relation, or one whose cells are on a cluster
     memberships: list[Floats]  # per domain (objects, K)
@@ -38,6 +55,8 @@ class Result:
     converged: bool
     samples: list[Sample] = field(default_factory=list)
     stability: float | None = None  # mean adjusted Rand index between the restarts
+    sticks: list[Indices] | None = None  # clusters in the order of their sticks; None: CRP prior
+    degrees: DegreeChoice | None = None  # where degree correction was asked for
 
     @property
     def n(self) -> Floats:
@@ -48,6 +67,17 @@ class Result:
     def N(self) -> Floats:  # noqa: N802 - the paper's name
         """Expected observed non-links of every block."""
         return self.blocks.N
+
+    @property
+    def n_clusters(self) -> tuple[int, int]:
+        """Numbers of row and column clusters with members."""
+        return int(self.labels[0].max()) + 1, int(self.labels[-1].max()) + 1
+
+    @property
+    def with_members(self) -> tuple[slice, slice]:
+        """Where the clusters with members are in the tables of blocks."""
+        K1, K2 = self.n_clusters
+        return np.s_[:K1, :K2]
 
     @property
     def block_probability(self) -> Floats:
@@ -63,37 +93,53 @@ def make_result(
     trace: list[SweepRecord],
     *,
     converged: bool,
+    labels: list[Indices] | None = None,
     samples: list[Sample] | None = None,
+    degrees: DegreeChoice | None = None,
+    sticks: bool = False,
 ) -> Result:
-    """Return the result of a fit, with clusters numbered from the largest.
+    """Return the result of a fit, with clusters in descending order of members.
 
-    Clusters that are not the most probable one of any object are dropped; their memberships go
-    to the others in proportion. The memberships are reordered in place.
+    The memberships are reordered in place; no probability changes. Without labels every object
+    has its most probable cluster. ``sticks`` says that the prior is stick-breaking in the order
+    of the memberships given.
     """
-    keep = []
-    for d, q in enumerate(memberships):
-        members = np.bincount(break_ties(q).argmax(axis=1), minlength=q.shape[1])
-        keep.append(by_size(members)[: np.count_nonzero(members)])
-        if keep[d].size < q.shape[1]:
-            memberships[d] = select_columns(q, keep[d])
-        else:
-            for some in np.array_split(q, -(-len(q) // CHUNK)):
-                some[:] = some[:, keep[d]]
+    if labels is None:
+        labels = [q.argmax(axis=1).astype(np.int32) for q in memberships]
+    orders = []
+    for q, label in zip(memberships, labels, strict=True):
+        orders.append(by_size(np.bincount(label, minlength=q.shape[1])))
+        for some in np.array_split(q, -(-len(q) // CHUNK)):
+            some[:] = some[:, orders[-1]]
     del q  # of the last domain, before the counts are made
-    state = SoftState(relation, memberships, hyper.select(keep))
-    labels = [q.argmax(axis=1).astype(np.int32) for q in state.q]
-    log_evidence = Partition.from_labels(relation, labels).log_joint()
-    fitted = (state.q, labels, state.hyper, state.blocks, log_evidence, trace, converged)
-    return Result(relation, *fitted, samples or [])
+    ranks = [np.argsort(order).astype(np.int32) for order in orders]
+    labels = [rank[label] for rank, label in zip(ranks, labels, strict=True)]
+    hyper, samples = hyper.select(orders), samples or []
+    blocks = count_blocks(relation, memberships, labels, sampled=bool(samples))
+    log_evidence = Partition.from_labels(relation, [z.copy() for z in labels]).log_joint()
+    if degrees is not None and degrees.model is not None:
+        assert degrees.corrected_evidence is not None
+        log_evidence = degrees.corrected_evidence
+        degrees = replace(degrees, model=degrees.model.reorder(orders))
+    fitted = (memberships, labels, hyper, blocks, log_evidence, trace, converged)
+    order = ranks if sticks else None
+    return Result(relation, *fitted, samples, sticks=order, degrees=degrees)
 
 
-def break_ties(q: Floats) -> Floats:
-    """Change memberships in place so that ties do not depend on the order of the clusters."""
-    label = q.argmax(axis=1)
-    rows = np.arange(label.size)
-    best = q[rows, label].copy()
-    q[rows, label] = -1.0
-    tied = best - q.max(axis=1) < TIE
-    q[rows, label] = best
-    q[rows[tied], label[tied]] += TIE
-    return q
+def count_blocks(
+    relation: Any, memberships: list[Floats], labels: list[Indices], *, sampled: bool
+) -> Blocks:
+    """Return the blocks of a result: of its labels if it has samples, else of its memberships.
+
+    Predictions of a result with samples average over these.
+    """
+    if sampled:
+        return Blocks.from_labels(relation, labels, tuple(q.shape[1] for q in memberships))
+    return Blocks.from_memberships(relation, memberships, [hard_labels(q) for q in memberships])
+
+
+def match_memberships(label: Indices, published: Indices) -> Floats:
+    """Return, for each object, how its cluster in a sample divides into published clusters."""
+    shared = np.zeros((int(label.max()) + 1, int(published.max()) + 1))
+    np.add.at(shared, (label, published), 1.0)
+    return np.asarray((shared / np.maximum(shared.sum(axis=1, keepdims=True), 1.0))[label])

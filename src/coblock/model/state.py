@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from coblock.kernels import BlockTables, DomainView, Floats, Indices
 from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
-from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.priors import stick_log_marginal
+from coblock.model.hyperparameters import Hyperparameters, stick_log_marginal
 from coblock.model.relation import RelationData
 
 NEGLIGIBLE_SHARE = 1e-5  # fraction of the objects below which a cluster is dropped,
@@ -65,15 +64,12 @@ class SoftState:
         """
         if self.is_in_order(keep):
             return self
-        hyper = self.hyper.select(keep)
-        q = [select_columns(q, kept) for q, kept in zip(self.q, keep, strict=True)]
+        hyper, q = self.hyper.select(keep), list(map(select_columns, self.q, keep))
         if any(kept.size < m.size for kept, m in zip(keep, self.m, strict=True)):
             return SoftState(self.relation, q, hyper)
         reordered = copy(self)
         reordered.q, reordered.hyper = q, hyper
-        reordered.hard = [
-            reorder_labels(hard, kept) for hard, kept in zip(self.hard, keep, strict=True)
-        ]
+        reordered.hard = list(map(reorder_labels, self.hard, keep))
         reordered.blocks = self.blocks.reorder(keep)
         return reordered
 
@@ -87,14 +83,10 @@ class SoftState:
         """
         pairs = zip(self.m, self.hyper.alpha, strict=True)
         sticks = sum(stick_log_marginal(m, alpha) for m, alpha in pairs)
-        return self.block_log_marginal() + sticks + entropy
-
-    def block_log_marginal(self) -> float:
-        """Return the sum over blocks of the log marginals at the expected counts."""
         distinct, prior = self.distinct(), self.hyper.prior
         statistics = (self.blocks.n[distinct], self.blocks.N[distinct])
         prior = prior[:, distinct] if self.hyper.per_block else prior
-        return self.relation.likelihood.log_marginal(statistics, prior)
+        return self.relation.likelihood.log_marginal(statistics, prior) + sticks + entropy
 
     def learn(self, rule: Any) -> None:
         """Update the hyperparameters; the bound never falls."""

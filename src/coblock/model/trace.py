@@ -16,8 +16,7 @@ class SweepRecord:
         Number of the sweep, from 1.
     change : float
         Mean absolute change of the memberships per object, the larger of the domains; once
-        averaging has begun, of the averaged memberships. Hard labels: twice the fraction of
-        labels that changed.
+        averaging has begun, of the averaged memberships. Hard labels: twice ``moved``.
     leave_one_out : float
         Pseudo leave-one-out log likelihood: the sum of the log normalisers of all objects.
     bound : float
@@ -26,6 +25,8 @@ class SweepRecord:
         Clusters in use.
     seconds : float
         Time since the fit began.
+    moved : float or None
+        Fraction of the labels that changed, the larger of the domains; None for soft memberships.
     """
 
     sweep: int
@@ -35,8 +36,9 @@ class SweepRecord:
     row_clusters: int
     column_clusters: int
     seconds: float
+    moved: float | None = None
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, float | None]:
         """Return the record as a dictionary."""
         return asdict(self)
 

@@ -1,26 +1,76 @@
-"""Edges by name, and how they are read from Parquet, Arrow and data frames."""
+"""Edges by name, and how they are read from Parquet, Arrow, data frames and networkx graphs."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import narwhals.stable.v2 as nw
 
-from coblock.io.readers.errors import ReadError, convert_errors
+from coblock.io import shorten
+from coblock.io.readers.arrow import check_file, check_stream
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from coblock.io.readers.limits import Limits
+
 Locate = Callable[[int], str]  # describes where the edge at a position is in its source
 
-YES, NO, BLANK = ("yes", "y", "true"), ("no", "n", "false"), ("", "na", "nan", "null")
+YES, NO, BLANK = ("yes", "y", "true", "x"), ("no", "n", "false"), ("", "na", "nan", "null")
 _SAMPLE_ROWS = 1000  # searched for columns of yes and no
+_MAX_LENGTH = 160  # characters that are quoted from a foreign message
+EDGE_BYTES = 32  # of an edge of a Parquet file in memory, about
+# The file system failed, not the content: these errors are passed on.
+_SYSTEM_ERRORS = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOENT, errno.EPERM}
+
+
+class ReadError(ValueError):
+    """The input is not a relation; the message says what is wrong, where, and what to do."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(shorten(sentence))
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Refuse the input for the reason in ``sentence``."""
+    raise ReadError(sentence)
+
+
+@contextmanager
+def convert_errors(what: str) -> Iterator[None]:
+    """Convert any exception of another package into a :class:`ReadError` that begins with ``what``.
+
+    Damaged files cause more exceptions than their readers document, including panics of polars.
+    """
+    from polars.exceptions import PanicException
+
+    try:
+        yield
+    except ReadError:
+        raise
+    except (Exception, PanicException) as error:
+        system = isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS
+        missing = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
+        if system or missing:  # the message names the package
+            raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
+        if len(reason) > _MAX_LENGTH:
+            reason = reason[: _MAX_LENGTH - 4] + " ..."
+        msg = f"{what}: {reason.rstrip('.')}."
+        raise ReadError(msg) from error
 
 
 def edge_number(position: int) -> str:
     """Describe an edge of a source that has no line numbers."""
     return f"edge {position + 1:,}"
+
+
+def pluralize(number: int, one: str, many: str) -> str:
+    """Return a number with the words that agree with it."""
+    return f"{number:,} {one if number == 1 else many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +100,24 @@ class Columns:
     def choose(self, present: Sequence[str], source: str) -> "Columns":
         """Return the columns to read from those that are present."""
         row, column, value = wanted = self.without_missing(present).names
+        listed = ", ".join(map(repr, present))
         for name in wanted:
             if name is not None and name not in present:
-                msg = (
-                    f"{source} has no column {name!r}. Its columns are "
-                    f"{', '.join(map(repr, present))}. Name the columns with row=, column= and "
-                    "value=; the columns of a file without a header are numbered from '1'."
+                refuse(
+                    f"{source} has no column {name!r}. Its columns are {listed}. Name the columns "
+                    "with row=, column= and value=; the columns of a file without a header are "
+                    "numbered from '1'."
                 )
-                raise ReadError(msg)
         free = [name for name in present if name not in wanted]
         if len(free) < [row, column].count(None):
-            count = pluralize(len(present), "column", "columns")
-            msg = (
-                f"{source} has {count} ({', '.join(map(repr, present))}), but an edge needs two: "
-                "one for rows, one for columns. If the fields are separated by an unusual "
-                "character, name it with delimiter=."
+            refuse(
+                f"{source} has {pluralize(len(present), 'column', 'columns')} ({listed}), but an "
+                "edge needs two: one for rows, one for columns. If the fields are separated by an "
+                "unusual character, name it with delimiter=; if lines are lists of items, pass "
+                "layout='baskets'."
             )
-            raise ReadError(msg)
         row = free.pop(0) if row is None else row
-        column = free.pop(0) if column is None else column
-        return Columns(row, column, value)
+        return Columns(row, free.pop(0) if column is None else column, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +129,14 @@ class EdgeTable:
     row_objects: tuple[str, ...] = ()  # listed by the source apart from the edges; numbered first
     column_objects: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # sentences for the user
+    used: str = ""  # the columns that were read
+    complete: bool = False  # whether every cell has been listed, as in a wide table
 
 
 def collect_edges(
     lazy: "pl.LazyFrame", columns: Columns, source: str, locate: Locate = edge_number
 ) -> EdgeTable:
-    """Read the chosen columns of a table of edges."""
+    """Read the chosen columns of a table; lines without any name are blank and skipped."""
     import polars as pl
     from polars import selectors
 
@@ -95,62 +145,53 @@ def collect_edges(
         chosen = columns.choose(present, source)
         parts = zip(("row", "column", "value"), chosen.names, strict=True)
         table = lazy.select(pl.col(name).alias(part) for part, name in parts if name is not None)
+        for name, kind in table.collect_schema().items():
+            if isinstance(kind, pl.List | pl.Array):  # the items of a basket
+                table = table.explode(name)
+            elif kind.is_nested():
+                refuse(f"{source} has nested values in the column of its {name}s, not names.")
         table = table.with_columns(selectors.float().fill_nan(None))
         frame = table.with_columns(pl.col("row", "column").cast(pl.String)).collect()
-    _refuse_missing_names(frame, chosen, source, locate)
-    notes = []
-    blank = frame["row"].is_null()  # here both names are missing, or neither
-    position_of = None
-    if blank.any():
-        frame, position_of = frame.filter(~blank), blank.not_().arg_true()
-        notes.append(
-            f"{pluralize(int(blank.sum()), 'blank line was', 'blank lines were')} skipped."
-        )
-    if frame.is_empty():
-        is_text = locate is not edge_number
-        advice = " If its one line is an edge, pass header=False." if is_text else ""
-        msg = f"{source} holds no edges.{advice}"
-        raise ReadError(msg)
-
-    def locate_in_source(position: int) -> str:
-        return locate(position if position_of is None else position_of[position])
-
-    unused = [name for name in present if name not in chosen.names]
-    if unused:
-        notes += _describe_unused(lazy.select(unused), chosen.value is None, source)
-    return EdgeTable(frame, locate_in_source, notes=tuple(notes))
-
-
-def _refuse_missing_names(
-    frame: "pl.DataFrame", chosen: Columns, source: str, locate: Locate
-) -> None:
-    """Refuse edges with one name; those without any are blank lines."""
-    for part, other, column in (("row", "column", chosen.row), ("column", "row", chosen.column)):
-        missing = frame[part].is_null() & ~frame[other].is_null()
+    no_row, no_column = frame["row"].is_null(), frame["column"].is_null()
+    blank = no_row & no_column
+    is_text = locate is not edge_number
+    lists = " If each line lists the items of one basket, pass layout='baskets'." * is_text
+    for column, missing in ((chosen.row, no_row & ~blank), (chosen.column, no_column & ~blank)):
         if missing.any():
-            msg = (
+            refuse(
                 f"{source} has {missing.sum():,} of {frame.height:,} edges without a name in "
                 f"column {column!r}; the first is {locate(int(missing.arg_max() or 0))}. Give both "
-                "names of every edge, or remove those edges."
+                f"names of every edge, or remove those edges.{lists}"
             )
-            raise ReadError(msg)
+    notes: list[str] = []
+    position_of: Any = range(frame.height)
+    if blank.any():
+        frame, position_of = frame.filter(~blank), blank.not_().arg_true()
+        count = pluralize(int(blank.sum()), "blank line was", "blank lines were")
+        notes.append(f"{count} skipped.")
+    if frame.is_empty():
+        advice = " If its one line is an edge, pass header=False." if is_text else ""
+        refuse(f"{source} holds no edges.{advice}")
+    if unused := [name for name in present if name not in chosen.names]:
+        notes += _describe_unused(lazy.select(unused), chosen.value is None, source)
+    used = f"rows from {chosen.row!r}, columns from {chosen.column!r}"
+    if chosen.value is not None:
+        used += f", values from {chosen.value!r}"
+    return EdgeTable(
+        frame, lambda position: locate(position_of[position]), notes=tuple(notes), used=used
+    )
 
 
 def _describe_unused(unused: "pl.LazyFrame", all_links: bool, source: str) -> list[str]:
-    """Return notes on columns that are not read.
-
-    If all edges are links, there is another note on the first column of answers yes and no.
-    """
+    """Return notes on columns that are not read, and on the first that says yes and no."""
     import polars as pl
 
     types = unused.collect_schema()
     listed = ", ".join(map(repr, types.names()[:5])) + (", ..." if len(types) > 5 else "")
     count = pluralize(len(types), "column was", "columns were")
     notes = [f"{count} not used: {listed}. value= names one to be read."]
-    if not all_links:
-        return notes
     with convert_errors(f"{source} cannot be read"):
-        texts = [name for name, kind in types.items() if kind == pl.String]
+        texts = [name for name, kind in types.items() if all_links and kind == pl.String]
         sample = unused.select(texts).head(_SAMPLE_ROWS).collect()
     for column in sample:
         words = set(column.fill_null("").str.strip_chars().str.to_lowercase())
@@ -163,8 +204,8 @@ def _describe_unused(unused: "pl.LazyFrame", all_links: bool, source: str) -> li
     return notes
 
 
-def read_table(path: Path, columns: Columns) -> EdgeTable:
-    """Read the edges of a Parquet file, or of an Arrow file (Feather, IPC) or Arrow stream."""
+def scan_table(path: Path, limits: "Limits") -> "pl.LazyFrame":
+    """Return the table of a Parquet file, or of an Arrow file (Feather, IPC) or Arrow stream."""
     import polars as pl
 
     parquet = path.suffix.lower() == ".parquet"
@@ -172,34 +213,48 @@ def read_table(path: Path, columns: Columns) -> EdgeTable:
     with convert_errors(f"{path} is not {kind} file, or is damaged"):
         if parquet:
             lazy = pl.scan_parquet(path, glob=False)
-            lazy.collect_schema()
+            limits.check_columns(len(lazy.collect_schema()), path)
+            limits.check_unpacked(EDGE_BYTES * lazy.select(pl.len()).collect().item(), path)
         else:
             content = path.read_bytes()
-            is_file = content.startswith(b"ARROW1")
-            lazy = (pl.read_ipc(content) if is_file else pl.read_ipc_stream(content)).lazy()
-    return collect_edges(lazy, columns, str(path))
+            if content.startswith(b"ARROW1"):
+                check_file(content)
+                lazy = pl.read_ipc(content).lazy()
+            else:
+                check_stream(content)
+                lazy = pl.read_ipc_stream(content).lazy()
+            limits.check_columns(len(lazy.collect_schema()), path)
+    return lazy
 
 
-def is_frame(source: object) -> bool:
-    """Return whether narwhals recognises a data frame, eager or lazy."""
-    wrapped = nw.from_native(source, pass_through=True)
-    return isinstance(wrapped, nw.DataFrame | nw.LazyFrame)
+def convert_frame(frame: Any) -> tuple["pl.LazyFrame", list[str] | None]:
+    """Return a data frame of narwhals as one of polars, and the names of its rows, if it has any.
 
-
-def read_frame(source: Any, columns: Columns) -> EdgeTable:
-    """Read the edges of a data frame, one edge per row."""
+    The index of pandas has names unless it only counts the rows.
+    """
     import polars as pl
 
-    what = "The data frame"
-    with convert_errors(f"{what} cannot be read"):
-        frame = nw.from_native(source)
-        frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-        chosen = columns.choose([str(name) for name in frame.columns], what)
+    with convert_errors("The data frame cannot be read"):
+        try:
+            frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+        except ModuleNotFoundError as error:
+            msg = f"The data frame needs {error.name}, which is not installed: pip install "
+            raise ImportError(msg + str(error.name)) from error
+        index = nw.maybe_get_index(frame)
+        counted = index is None or list(index) == list(range(len(frame)))
         native = frame.to_native()
         if not isinstance(native, pl.DataFrame):
-            names = [name for name in chosen.names if name is not None]
-            native = pl.DataFrame([_to_polars(name, frame[name]) for name in names])
-    return collect_edges(native.lazy(), chosen, what)
+            columns = ((str(name), frame.get_column(name)) for name in frame.columns)
+            native = pl.DataFrame([_to_polars(*column) for column in columns])
+    return native.lazy(), None if index is None or counted else list(map(str, index))
+
+
+def convert_stream(source: Any) -> "pl.LazyFrame":
+    """Return the table of an object with the C stream interface of Arrow."""
+    import polars as pl
+
+    with convert_errors("The Arrow stream cannot be read"):
+        return pl.DataFrame(source).lazy()
 
 
 def _to_polars(name: str, column: Any) -> "pl.Series":
@@ -214,6 +269,91 @@ def _to_polars(name: str, column: Any) -> "pl.Series":
     return pl.Series(name, texts, dtype=pl.String)
 
 
-def pluralize(number: int, one: str, many: str) -> str:
-    """Return a number with the words that agree with it."""
-    return f"{number:,} {one if number == 1 else many}"
+# Graphs
+
+
+def import_networkx() -> Any:
+    """Return the package networkx, which is optional."""
+    try:
+        import networkx
+    except ImportError as error:
+        msg = "Graphs need networkx, which is not installed: pip install 'coblock[graphs]'"
+        raise ImportError(msg) from error
+    return networkx
+
+
+def load_graph(path: Path, kind: str) -> Any:
+    """Return the graph of a GraphML or GML file."""
+    networkx = import_networkx()
+    name = "GraphML" if kind == ".graphml" else "GML"
+    with convert_errors(f"{path} is not a {name} file, or is damaged"):
+        if kind == ".graphml":
+            return networkx.read_graphml(path)
+        try:
+            return networkx.read_gml(path)
+        except networkx.NetworkXError as error:
+            if "label" not in str(error):
+                raise
+            return networkx.read_gml(path, label="id")
+
+
+def read_graph(graph: Any, relation: str, columns: Columns) -> EdgeTable:
+    """Read the edges of a graph; nodes without edges are objects too."""
+    import polars as pl
+
+    names = {node: _valid_text(node) for node in graph.nodes}
+    distinct = len(set(names.values()))
+    if distinct < len(names):
+        refuse(
+            f"{len(names):,} nodes have only {distinct:,} different names: some are equal as text, "
+            "such as 1 and '1'. Rename them."
+        )
+    nodes: list[list[Any]] = [list(names), []]
+    ends = list(graph.edges())
+    if relation == "bipartite":
+        nodes, ends = _split_nodes(graph, ends, names)
+    values = [data.get(columns.value) for _, _, data in graph.edges(data=True)]
+    if columns.value is not None and values and all(value is None for value in values):
+        what = f"an attribute {columns.value!r}"
+        refuse(f"No edge of the graph has {what}. Name another with value=.")
+    notes: tuple[str, ...] = ()
+    if relation == "directed" and not graph.is_directed():
+        values += [value for value, (u, v) in zip(values, ends, strict=True) if u != v]
+        ends += [(v, u) for u, v in ends if u != v]
+        notes = ("The graph is undirected: each of its edges is a link in both directions.",)
+    if not ends:
+        refuse(f"The graph has {len(names):,} nodes, but no edges.")
+    table: dict[str, list[Any]] = {"row": [names[u] for u, _ in ends]}
+    table["column"] = [names[v] for _, v in ends]
+    if columns.value is not None:
+        table["value"] = [None if value is None else _valid_text(value) for value in values]
+    with convert_errors("The graph cannot be read"):
+        lazy = pl.LazyFrame(table, schema=dict.fromkeys(table, pl.String))
+    row_objects, column_objects = (tuple(names[node] for node in side) for side in nodes)
+    edges = collect_edges(lazy, Columns(*table), "The graph")
+    return replace(edges, row_objects=row_objects, column_objects=column_objects, notes=notes)
+
+
+def _valid_text(node: Any) -> str:
+    """Return the name of a node that UTF-8 can encode; lone surrogates become escapes."""
+    return str(node).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _split_nodes(graph: Any, ends: list[Any], names: dict[Any, str]) -> tuple[Any, Any]:
+    """Return row nodes and column nodes in the order of the graph, and all edges, rows first."""
+    sides = [(node, str(side)) for node, side in graph.nodes(data="bipartite")]
+    rows, columns = ([node for node, side in sides if side == wanted] for wanted in "01")
+    unknown = len(sides) - len(rows) - len(columns)
+    if unknown:
+        refuse(
+            f"{unknown:,} of {len(sides):,} nodes have no attribute bipartite=0 (a row) or 1 (a "
+            "column). Pass relation='undirected' or 'directed' for a graph with one set of objects."
+        )
+    is_row = set(rows)
+    for u, v in ends:
+        if (u in is_row) == (v in is_row):
+            refuse(
+                f"The edge between {names[u]!r} and {names[v]!r} joins two rows or two columns. "
+                "Correct the attribute bipartite of its nodes, or remove the edge."
+            )
+    return [rows, columns], [(u, v) if u in is_row else (v, u) for u, v in ends]

@@ -1,4 +1,4 @@
-"""Files of sparse matrices: Matrix Market and SciPy's npz. Objects are named by position."""
+"""Stored cells of matrices in files; objects are named by position."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import io, sparse
 
-from coblock.io.readers.coding import IndexedEdges, cell_states
-from coblock.io.readers.errors import ReadError, convert_errors
+from coblock.io.readers.edges import convert_errors, refuse
+from coblock.io.readers.indexing import IndexedEdges, cell_states, describe_threshold
 from coblock.io.readers.text import split_at_whitespace
-from coblock.kernels import Floats, Offsets
 from coblock.model import checks
 
 if TYPE_CHECKING:
@@ -27,17 +26,16 @@ def read_market(path: Path, binarize: float | None) -> IndexedEdges:
     with convert_errors(f"{path} is not a Matrix Market file, or is damaged"):
         rows, columns, stored, layout, field, symmetry = io.mminfo(path)
         if layout != "coordinate":
-            msg = (
+            refuse(
                 f"{path} is a dense Matrix Market file ({layout}). Save it as a sparse one "
                 "(coordinate): scipy.io.mmwrite(path, scipy.sparse.csr_array(matrix))."
             )
-            raise ReadError(msg)
         if field == "complex":
-            msg = f"{path} must hold real numbers, but holds complex ones."
-            raise ReadError(msg)
+            refuse(f"{path} must hold real numbers, but holds complex ones.")
         _check_size((rows, columns), stored, path)
         body = split_at_whitespace(path, "%").slice(1)  # the first line has the size
-        row, column, values = _parse_cells(body, stored, (rows, columns), field == "pattern", path)
+        cells = _parse_cells(body, stored, (rows, columns), field == "pattern", path)
+        row, column, values = (series.to_numpy() for series in cells)
         if symmetry != "general":  # only one half is stored
             off = row != column
             sign = -1.0 if symmetry == "skew-symmetric" else 1.0
@@ -49,14 +47,13 @@ def read_market(path: Path, binarize: float | None) -> IndexedEdges:
 
 def _parse_cells(
     body: "pl.Series", stored: int, shape: tuple[int, int], pattern: bool, path: Path
-) -> tuple[Offsets, Offsets, Floats]:
+) -> tuple["pl.Series", "pl.Series", "pl.Series"]:
     """Return rows and columns, from 0, and values of the lines of a file."""
     import polars as pl
 
     width = 2 if pattern else 3
     if len(body) != stored:
-        msg = f"{path} is damaged: it says it has {stored:,} stored cells, but has {len(body):,}."
-        raise ReadError(msg)
+        refuse(f"{path} is damaged: it says it has {stored:,} stored cells, but has {len(body):,}.")
     fields = [body.list.get(i, null_on_oob=True) for i in range(width)]
     row, column = (field.cast(pl.Int64, strict=False) - 1 for field in fields[:2])
     ones = pl.repeat(1.0, len(body), eager=True)
@@ -66,12 +63,11 @@ def _parse_cells(
         good = good & index.is_between(0, size - 1).fill_null(False)
     if not good.all():
         first = int((~good).arg_max() or 0)
-        msg = (
+        refuse(
             f"{path} is damaged: {(~good).sum():,} of {stored:,} stored cells are not {width} "
             f"numbers within {shape[0]:,} x {shape[1]:,}; the first is {body[first].to_list()!r}."
         )
-        raise ReadError(msg)
-    return row.to_numpy(), column.to_numpy(), value.to_numpy()
+    return row, column, value
 
 
 def read_npz(path: Path, binarize: float | None) -> IndexedEdges:
@@ -88,8 +84,7 @@ def _to_cells(matrix: Any, first: int, binarize: float | None, path: Path) -> In
 
     with convert_errors(str(path)):
         if matrix.dtype.kind not in "buif":
-            msg = f"{path} must hold real numbers, but holds {matrix.dtype}."
-            raise ReadError(msg)
+            refuse(f"{path} must hold real numbers, but holds {matrix.dtype}.")
         checks.check_shape(matrix.shape, "bipartite")
         _check_size(matrix.shape, matrix.nnz, path)
         checks.check_indices(matrix, str(path))
@@ -99,21 +94,19 @@ def _to_cells(matrix: Any, first: int, binarize: float | None, path: Path) -> In
     def locate(position: int) -> str:
         return f"row {rows[position] + first:,}, column {columns[position] + first:,}"
 
-    states = cell_states(pl.Series(found.data.astype(np.float64)), binarize, locate)
-    row_names, column_names = (
-        tuple(str(i) for i in range(first, first + size)) for size in matrix.shape
-    )
-    return IndexedEdges(rows, columns, states, row_names, column_names, both_halves=True)
+    values = pl.Series(found.data.astype(np.float64))
+    states = cell_states(values, binarize, locate)
+    notes = tuple(describe_threshold(values, states, binarize))
+    names = [tuple(map(str, range(first, first + size))) for size in matrix.shape]
+    return IndexedEdges(rows, columns, states, names[0], names[1], both_halves=True, notes=notes)
 
 
 def _check_size(shape: tuple[int, ...], stored: int, path: Path) -> None:
     """Refuse matrices without cells, and sizes of damaged headers that would exhaust the memory."""
     if len(shape) != 2 or 0 in shape or not stored:
-        msg = f"{path} holds no edges: its shape is {shape}, with {stored:,} stored cells."
-        raise ReadError(msg)
+        refuse(f"{path} holds no edges: its shape is {shape}, with {stored:,} stored cells.")
     if sum(shape) > _MAX_EMPTY + _MAX_PER_CELL * stored:
-        msg = (
+        refuse(
             f"{path} has {shape[0]:,} rows and {shape[1]:,} columns, but only {stored:,} stored "
             "cells. If the size is correct, remove rows and columns without stored cells."
         )
-        raise ReadError(msg)

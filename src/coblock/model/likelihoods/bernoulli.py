@@ -3,24 +3,47 @@
 The statistics of a block are its links n and its observed non-links N. ``prior`` is (a, b).
 """
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import digamma
 
-from coblock.kernels import Floats
+from coblock.kernels import Floats, Gain, gain_function
 from coblock.kernels.bernoulli import (
     LARGEST,
     SMALLEST,
     block_log_likelihood,
+    log_beta_gain,
     log_beta_gains,
     newton_ascent,
     newton_ascent_per_block,
+    no_link_gain,
 )
-from coblock.model.likelihoods import Rule, Statistics
+from coblock.model.likelihoods import Rule, Statistics, check_numbers
 
+FEW_LINKS = 12  # up to which a gain is the log of a product
 NEWTON_STEPS = 20  # most steps of an update; a start close to the optimum needs three to five
+LEAST_RISE = 1e-10  # smaller differences of digammas are lost in rounding
 LEAST_MEAN = 1e-6  # of a weak prior; it keeps both counts positive
+
+
+@gain_function
+def bernoulli_gain(statistics: Floats, plus: Floats, prior: Floats) -> float:
+    """Return the gain of more links and non-links: a Beta-Bernoulli."""
+    if statistics[0] < -1e-7 or statistics[1] < -1e-7:
+        return 0.0
+    a, b = prior[0] + statistics[0], prior[1] + max(statistics[1], 0.0)
+    if plus[0] == 0.0:
+        return no_link_gain(a, b, plus[1])
+    links = int(plus[0])
+    if plus[0] + plus[1] == 0.0 and 0 < links <= FEW_LINKS:  # links in the place of zeros
+        ratio = 1.0
+        for t in range(links):
+            ratio *= (a + t) / (b - 1.0 - t)
+        return math.log(ratio)
+    return log_beta_gain(a, b, plus[0], plus[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +51,45 @@ class Bernoulli:
     """Bernoulli cells with a Beta prior (MODEL 2, 8, 10, 13)."""
 
     name: str = "bernoulli"
+
+    @property
+    def gain(self) -> Gain:
+        """The gain of a block in log marginal."""
+        return bernoulli_gain
+
+    @property
+    def n_real(self) -> int:
+        """How many of the first hyperparameters may be negative."""
+        return 0
+
+    def for_values(self, values: Any) -> "Bernoulli":
+        """Return the likelihood itself: it does not depend on the values."""
+        return self
+
+    def encode(self, values: Any) -> Floats:
+        """Return the values as numbers; refuse others than 0 and 1."""
+        numbers = check_numbers(values)
+        wrong = (numbers != 0) & (numbers != 1)
+        if wrong.any():
+            msg = (
+                f"{wrong.sum():,} of {numbers.size:,} values are neither 0 nor 1; the first is "
+                f"{numbers[wrong][0]:g}. Choose likelihood='poisson' for counts, or 'normal'."
+            )
+            raise ValueError(msg)
+        return numbers
+
+    def cell_statistics(self, values: Floats) -> Floats:
+        """Return (1, 0) for links and (0, 1) for others."""
+        return np.stack((values, 1.0 - values), axis=-1)
+
+    def constant(self, values: Floats) -> float:
+        """Return 0: there is no other part."""
+        return 0.0
+
+    def log_predictive(self, values: Floats, statistics: Statistics, prior: Floats) -> Floats:
+        """Return the log probability of a further cell."""
+        mean = self.predictive_mean(statistics, prior)
+        return np.log(np.where(values > 0, mean, 1.0 - mean))
 
     def initial_prior(self, mean: float) -> Floats:
         """Return a prior with the weight of one cell."""
@@ -67,12 +129,26 @@ class Bernoulli:
         shared = prior.shape[1:] == (1, 1)  # a prior of one block alone has one axis less
         if rule == "fixed-point":
             return np.array(fixed_point(n, N, *prior, shared=shared))
+        if rule == "vb-fixed-point":
+            return np.array(vb_fixed_point(n, N, *prior, shared=shared))
         if shared:
             a, b = newton_ascent(n, N, prior[0].item(), prior[1].item(), NEWTON_STEPS)
-            return np.array([a, b]).reshape(2, 1, 1)
+            found, limit = np.array([a, b]).reshape(2, 1, 1), point_mass(n, N)
+            values = [self.log_marginal(statistics, each) for each in (found, limit)]
+            return limit if values[1] > values[0] else found
         a, b = prior[0].copy(), prior[1].copy()
         newton_ascent_per_block(n, N, a, b, 1)
         return np.array([a, b])
+
+
+def point_mass(n: Floats, N: Floats) -> Floats:
+    """Return the prior that gives all blocks the same link probability, up to its bounds.
+
+    It is the best one for a single block, and for blocks that differ no more than by chance.
+    Newton's method ends before, where the likelihood is nearly flat.
+    """
+    share = np.array([n.sum(), N.sum()]) / max(n.sum() + N.sum(), 1.0)
+    return np.clip(share * LARGEST, SMALLEST, LARGEST).reshape(2, 1, 1)
 
 
 def fixed_point(n: Floats, N: Floats, a: Floats, b: Floats, *, shared: bool) -> list[Floats]:
@@ -90,3 +166,22 @@ def fixed_point(n: Floats, N: Floats, a: Floats, b: Floats, *, shared: bool) -> 
         np.clip(np.where(moves, x * rise / scale, x), SMALLEST, LARGEST)
         for x, rise in zip((a, b), rises, strict=False)
     ]
+
+
+def vb_fixed_point(n: Floats, N: Floats, a: Floats, b: Floats, *, shared: bool) -> list[Floats]:
+    """Return one step of VB's own fixed point, from the posteriors Beta(a + n, b + N).
+
+    Each block alone: eq:IRM_2dom_VB_posterior_lowerbound_a_kl_update and
+    eq:IRM_2dom_VB_posterior_lowerbound_b_kl_update. A shared prior adds up the blocks. Its limits
+    are those of :func:`fixed_point`.
+    """
+    updated = []
+    for x, count in ((a, n), (b, N)):
+        before = digamma(a + b) - digamma(x) + np.zeros_like(count)
+        after = digamma(a + b + n + N) - digamma(x + count)
+        if shared:
+            before, after = (rise.sum().reshape(a.shape) for rise in (before, after))
+        moves = np.minimum(before, after) > LEAST_RISE
+        scale = np.where(moves, after, 1.0)
+        updated.append(np.clip(np.where(moves, x * before / scale, x), SMALLEST, LARGEST))
+    return updated

@@ -1,29 +1,21 @@
 """Define the command line: it reads files, calls the library, and writes and prints results."""
 
+import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
-from coblock.ui.cli.data_commands import evaluate, generate
-from coblock.ui.cli.errors import report_errors
-from coblock.ui.cli.fit_commands import demo, fit, resume
-from coblock.ui.cli.model_commands import export, predict, recommend, report
+from coblock import __version__
+from coblock.ui.cli.commands import COMMANDS
+from coblock.ui.cli.console import report_errors
 from coblock.ui.cli.options import expand_option_groups
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_show_locals=False,
-)
-
-COMMANDS = (demo, fit, resume, report, predict, recommend, evaluate, generate, export)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
 
 def _show_version(requested: bool) -> None:
     if requested:
-        from coblock import __version__
-
         typer.echo(f"coblock {__version__}")
         raise typer.Exit
 
@@ -43,6 +35,9 @@ def main(
 
     Example:  coblock fit purchases.csv --out result
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names may be outside of its encoding
+            stream.reconfigure(errors="backslashreplace")
 
 
 for _command in COMMANDS:

@@ -1,63 +1,73 @@
-"""Print results to standard output, and progress, notes and warnings to standard error."""
+"""Print results to standard output, and progress, notes and errors to standard error."""
 
 import json
 import math
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Column
 
-from coblock.io.sanitize import printable
-from coblock.ui.cli.errors import with_options
-from coblock.ui.cli.options import output_option
+from coblock.io import printable, shorten
+from coblock.io.relation_files import DescriptionError
+from coblock.model.trace import Callback, SweepRecord, sweep_line
+from coblock.ui.cli.options import OUTPUT, option, with_options
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from coblock.estimator import IRM
+
+NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes
+LOG_INTERVAL = 2.0  # seconds between two lines of a log
+WINDOW = 12  # sweeps that a forecast is based on
+MIN_POWER = 0.05  # of the decrease of the change; a slower decrease gives no forecast
+MAX_GROWTH = 50.0  # logarithm of final sweeps over sweeps so far; avoids an overflow
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """Options on what is printed, and the functions that print it."""
 
-    quiet: bool = output_option(False, "Print errors only.", "--quiet", "-q")
-    as_json: bool = output_option(False, "Print the result as one JSON object.", "--json")
+    panel: ClassVar = OUTPUT
+    quiet: bool = option(False, "Print errors only.", "--quiet", "-q")
+    as_json: bool = option(False, "Print the result as one JSON object.", "--json")
 
     def note(self, text: str) -> None:
         """Print a note."""
+        self.say(f"Note: {with_options(text)}")
+
+    def say(self, text: str) -> None:
+        """Print a line on standard error."""
         if not self.quiet:
-            typer.echo(f"Note: {printable(with_options(text))}", err=True)
+            typer.echo(printable(shorten(text)), err=True)
 
-    def show(self, page: Callable[[], "RenderableType"], data: Mapping[str, object]) -> None:
-        """Print a result: ``data`` with ``--json``, else the page."""
+    def show(self, page: Callable[[], RenderableType], data: Mapping[str, object]) -> None:
+        """Print a result: ``data`` with ``--json`` (NaN is null), else the page."""
         if self.as_json:
-            typer.echo(json.dumps(_without_nan(data), allow_nan=False))
+            typer.echo(json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None)))
         elif not self.quiet:
-            from rich.console import Console
-
             Console().print(page())
 
     def show_file(self, path: Path) -> None:
         """Print the path of a file or folder that was written."""
-        from coblock.ui.terminal import file_line
+        from coblock.ui.terminal import path_line
 
-        self.show(lambda: file_line(path), {"out": str(path)})
+        self.show(lambda: path_line("Written: ", path), {"out": str(path)})
 
     @contextmanager
     def progress(self, model: "IRM", fits: int | None = None) -> Iterator[list[Warning]]:
-        """Print the progress of ``fits`` fits of a model, and warnings; yield the warnings.
-
-        Commands themselves report that a fit has not converged.
-        """
-        from rich.console import Console
+        """Print progress and warnings of fits, but not that one has not converged; yield all."""
         from sklearn.exceptions import ConvergenceWarning
-
-        from coblock.ui.cli.progress import progress_bar, progress_log
 
         def show_warning(message: Any, *_: object, **__: object) -> None:
             caught.append(message)
@@ -77,10 +87,117 @@ class OutputOptions:
             yield caught
 
 
-def _without_nan(value: Any) -> Any:
-    """Replace numbers that JSON cannot express by None."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def report_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with one sentence and an exit code for each error, not a traceback."""
+
+    @wraps(command)
+    def run(**given: object) -> None:
+        try:
+            command(**given)
+        except BrokenPipeError:  # a program like head has closed our output
+            raise
+        except (ValueError, OSError, ImportError, MemoryError) as error:
+            no_memory = "There is not enough memory for this relation."
+            message = no_memory if isinstance(error, MemoryError) else shorten(str(error))
+            if not isinstance(error, DescriptionError):  # its keys are no options
+                message = with_options(message)
+            typer.echo(f"Error: {printable(message)}", err=True)
+            raise typer.Exit(BAD_INPUT) from error
+        except KeyboardInterrupt as error:  # printed here, after the progress bar is removed
+            typer.echo(str(error) or "Interrupted; nothing was written.", err=True)
+            raise typer.Exit(INTERRUPTED) from error
+
+    return run
+
+
+@contextmanager
+def progress_bar(console: Console, model: "IRM", fits: int) -> Iterator[Callback]:
+    """Show a bar within the context and yield the callback that updates it."""
+    wrap = Column(no_wrap=True, overflow="ellipsis")
+    columns = (SpinnerColumn(), BarColumn(8), TextColumn("{task.description}", table_column=wrap))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("Initialising (the first run compiles)", total=None)
+        tol = model.tol if model.inference not in {"gibbs", "vb"} else 0.0
+        forecast, count, lock = Forecast(tol, model.max_iter), fit_counter(fits), Lock()
+
+        def update(sweep: SweepRecord) -> None:
+            with lock:  # fits may run in several threads
+                left = forecast.seconds_left(sweep)
+                done = None if left is None else sweep.seconds / max(sweep.seconds + left, 1e-9)
+                time = f"{timedelta(seconds=round(left))} left, " if left and left >= 1.0 else ""
+                text = (
+                    f"{count(sweep)}{time}sweep {sweep.sweep}, change {sweep.change:.0e}, "
+                    f"{sweep.row_clusters} x {sweep.column_clusters} clusters, "
+                    f"evidence {sweep.bound:,.0f}"
+                )
+                total = None if done is None else 1.0
+                progress.update(task, description=text, total=total, completed=done or 0.0)
+
+        yield update
+
+
+def progress_log(fits: int) -> Callback:
+    """Return a callback that prints the first sweep, and then a line every few seconds."""
+    printed, count, lock = -math.inf, fit_counter(fits), Lock()
+
+    def log(sweep: SweepRecord) -> None:
+        nonlocal printed
+        with lock:
+            current = count(sweep)
+            if monotonic() - printed >= LOG_INTERVAL:
+                printed = monotonic()
+                typer.echo(current + sweep_line(sweep), err=True)
+
+    return log
+
+
+def fit_counter(fits: int) -> Callable[[SweepRecord], str]:
+    """Return a function that counts fits by their first sweeps and names the current one."""
+    started = 0
+
+    def count(sweep: SweepRecord) -> str:
+        nonlocal started
+        started += sweep.sweep == 1
+        return f"fit {max(started, 1)} of {fits}, " if fits > 1 else ""
+
+    return count
+
+
+class Forecast:
+    """Estimate the time that a fit still takes.
+
+    The change of an average decreases like a power of the number of sweeps. The last sweeps give
+    the power; the fit ends at a change of ``tol`` (0: never) or after ``max_iter`` sweeps.
+    """
+
+    def __init__(self, tol: float, max_iter: int) -> None:
+        self.tol = tol
+        self.max_iter = max_iter
+        self.recent: deque[SweepRecord] = deque(maxlen=WINDOW)
+
+    def seconds_left(self, sweep: SweepRecord) -> float | None:
+        """Record a sweep and return the seconds to the end; None if they cannot be estimated."""
+        if self.recent and sweep.sweep <= self.recent[-1].sweep:
+            self.recent.clear()  # another fit has started
+        self.recent.append(sweep)
+        first = self.recent[0]
+        if sweep.sweep == first.sweep:
+            return None
+        per_sweep = (sweep.seconds - first.seconds) / (sweep.sweep - first.sweep)
+        left, most = self._sweeps_left(first, sweep), max(self.max_iter - sweep.sweep, 0)
+        if left is None or (most < left < math.inf and len(self.recent) < WINDOW):
+            return None  # too few sweeps for a distant end
+        return per_sweep * min(left, most)
+
+    def _sweeps_left(self, first: SweepRecord, last: SweepRecord) -> float | None:
+        """Return the number of sweeps until the change is ``tol``."""
+        if self.tol <= 0.0:
+            return math.inf
+        if last.change <= self.tol:
+            return 0.0
+        decrease = math.log(max(first.change, self.tol) / last.change)
+        power = decrease / math.log(last.sweep / first.sweep)
+        if power < MIN_POWER:
+            return None
+        growth = math.log(last.change / self.tol) / power
+        return last.sweep * math.expm1(min(growth, MAX_GROWTH))

@@ -1,56 +1,119 @@
-"""Write a fitted model to a folder, and load it from there."""
+"""Write a fitted model to a folder, load it from there, and stop a fit with a checkpoint."""
 
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from coblock.ui.cli.console import NOT_CONVERGED, OutputOptions
 
 if TYPE_CHECKING:
+    from coblock.analysis.description import Description
     from coblock.estimator import IRM
+    from coblock.io.atomic import Fill
+    from coblock.multi import MultiIRM
 
-MODEL, REPORT = "model.safetensors", "report.html"
-FILES = (MODEL, REPORT, "rows.csv", "columns.csv", "blocks.csv", "trace.csv")
-
-
-def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that is not empty or cannot be written, before any work is done."""
-    from coblock.io.atomic import check_writable
-
-    if folder.is_dir() and any(folder.iterdir()) and not force:
-        msg = f"The folder {folder} exists and is not empty. Choose another, or pass --force."
-        raise FileExistsError(msg)
-    check_writable(folder)
+MODEL, REPORT, MARKDOWN = "model.safetensors", "report.html", "report.md"
+COLUMNS = "columns.csv"  # not of relations with one set of objects
+TABLES = ("rows.csv", COLUMNS, "blocks.csv", "trace.csv")
+DESCRIPTIONS = ("clusters.csv", "features.csv", "tree.csv")
+FILES = (MODEL, REPORT, MARKDOWN, *TABLES, *DESCRIPTIONS)
+OF_SEVERAL = {MODEL, REPORT, MARKDOWN, "blocks.csv", "trace.csv"}  # files of several relations
+SUFFIX = ".checkpoint"
+STOPPING = b"\nStopping after this sweep ... Press Ctrl-C again to stop immediately.\n"
 
 
-def write_results(model: "IRM", folder: Path, *, title: str, formulas: bool = False) -> None:
-    """Write model, report and tables; after an error none of them."""
-    from coblock.io.atomic import write_folder
-    from coblock.io.export import write_tables
+@contextmanager
+def open_folder(folder: Path, *, force: bool) -> Iterator[Callable[["Fill"], None]]:
+    """Lock a folder and yield a function that writes its files.
+
+    A folder that is not empty, is in use or cannot be written is refused before any work is done.
+    """
+    from coblock.io.atomic import claim_folder
+
+    with claim_folder(folder) as write:
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        there = {name for name in names if not name.startswith(".coblock-")}
+        found = there.intersection(FILES)
+        if there and not force:
+            msg = f"The folder {folder} exists and is not empty. Choose another, or pass --force."
+            if found != OF_SEVERAL and 0 < len(found - {COLUMNS}) < len(FILES) - 1:
+                part = f"has {len(found)} of the {len(FILES)} files of a result"
+                msg = f"The folder {folder} {part}. To write all of them, pass --force."
+            raise FileExistsError(msg)
+        yield write
+
+
+def make_parents(path: Path | None) -> None:
+    """Create the folders that an output file is in, before any work is done."""
+    from coblock.io import atomic
+
+    if path is not None:
+        atomic.make_parents(path)
+
+
+def fill_folder(
+    model: "IRM", found: "Description", *, title: str, formulas: bool = False
+) -> "Fill":
+    """Return a function that writes model, reports and tables to a folder."""
+    from coblock.io.atomic import write_atomic
+    from coblock.io.export import to_csv, write_tables
+    from coblock.ui.report import write_report
 
     def fill(staging: Path) -> None:
+        import polars as pl
+
         model.save(staging / MODEL)
-        write_tables(model.result_, staging, formulas=formulas)
-        model.report(staging / REPORT, title=title)
+        write_tables(found.result, staging, formulas=formulas)
+        tables = (found.table(), found.feature_table(), found.tree_table())
+        for name, table in zip(DESCRIPTIONS, tables, strict=True):
+            frame = pl.DataFrame(table, infer_schema_length=None)
+            write_atomic(staging / name, to_csv(frame, formulas=formulas))
+        for name in (REPORT, MARKDOWN):
+            write_report(found, staging / name, settings=model.get_params(deep=False), title=title)
 
-    write_folder(folder, fill)
+    return fill
 
 
-def load_model(path: Path) -> "IRM":
-    """Load a model from its file, or from the folder of a fit."""
+def files_of(model: "IRM") -> list[str]:
+    """Return the names of the files of a result."""
+    repeated = model.result_.relation.repeated
+    return [name for name in FILES if name != COLUMNS or not repeated]
+
+
+def remove_stale(model: "IRM", folder: Path) -> None:
+    """Remove a file of an earlier result that this one does not have."""
+    if COLUMNS not in files_of(model):
+        (folder / COLUMNS).unlink(missing_ok=True)
+
+
+def load_model(path: Path) -> Any:
+    """Load a model of one or several relations from its file, or from the folder of a fit."""
+    from coblock.io.atomic import complete_folder
     from coblock.loading import load
 
+    complete_folder(path)
     return load(path / MODEL if path.is_dir() else path)
 
 
-def is_complete(model: "IRM") -> bool:
-    """Return whether a fit has converged, or its method does not converge."""
-    return model.converged_ or model.inference == "gibbs" or model.tol == 0.0
+def is_several(model: object) -> bool:
+    """Return whether a model is one of several relations."""
+    from coblock.multi import MultiIRM
+
+    return isinstance(model, MultiIRM)
 
 
-def result_data(model: "IRM", folder: Path) -> Mapping[str, object]:
+def result_data(model: "IRM", found: "Description", folder: Path) -> Mapping[str, object]:
     """Return the numbers of a fitted model and the paths of its files, for ``--json``."""
-    relation = model.result_.relation
-    K1, K2 = model.block_probability_.shape
-    return {
+    relation, made = model.result_.relation, found.composition
+    K1, K2 = found.result.n_clusters
+    known = {} if made is None else {"purity": made.purity, "rand_index": made.rand_index}
+    return known | {
         "relation": relation.kind,
         "rows": relation.shape[0],
         "columns": relation.shape[1],
@@ -60,8 +123,82 @@ def result_data(model: "IRM", folder: Path) -> Mapping[str, object]:
         "column_clusters": K2,
         "converged": bool(model.converged_),
         "sweeps": model.n_iter_,
-        "seconds": float(model.trace_[-1]["seconds"]),
-        "log_evidence": float(model.log_evidence_),
+        "seconds": model.result_.trace[-1].seconds,
+        "log_evidence": float(found.result.log_evidence),
         "stability": model.stability_,
-        "files": {name: str(folder / name) for name in FILES},
+        "files": {name: str(folder / name) for name in files_of(model)},
     }
+
+
+def show_result(
+    model: "IRM",
+    described: "Description",
+    out: Path,
+    output: OutputOptions,
+    found: dict[str, object],
+) -> None:
+    """Print the result of a fit; exit with code 1 if its method converges and it has not."""
+    from coblock.ui.terminal import result_page
+
+    complete = model.converged_ or model.inference == "gibbs" or model.tol == 0.0
+    if not complete:
+        output.note(
+            f"The fit had not converged after {model.n_iter_:,} sweeps. The result is written, and "
+            "trace.csv has the change in each sweep. For a better result, fit with a larger "
+            f"--max-iter (it was {model.max_iter:,}) or --tol."
+        )
+    data = {**result_data(model, described, out), **found}
+    output.show(lambda: result_page(model, described, out / REPORT), data)
+    if not complete:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def checkpoint_of(folder: Path) -> Path:
+    """Return the checkpoint of a fit with this result folder: ``folder.checkpoint``."""
+    folder = folder.resolve() if folder.name in {"", ".."} else folder
+    return folder.with_name(folder.name + SUFFIX)
+
+
+def folder_of(checkpoint: Path) -> Path:
+    """Return the result folder of a fit with this checkpoint."""
+    if checkpoint.suffix == SUFFIX:
+        return checkpoint.with_suffix("")
+    return checkpoint.with_name(f"{checkpoint.name}-result")
+
+
+@contextmanager
+def interruptible(model: "IRM | MultiIRM", advice: str | None = None) -> Iterator[None]:
+    """Let Ctrl-C stop the fit of a model after the current sweep, with a checkpoint.
+
+    A second Ctrl-C stops it immediately, with the last checkpoint, at most a minute old. The
+    KeyboardInterrupt contains the command that continues the fit, or other advice.
+    """
+    interrupted = False
+
+    def on_signal(*_: object) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+        os.write(2, STOPPING)  # standard error; print is not safe in a signal handler
+
+    def on_sweep(sweep: object) -> object:
+        answer = None if callback is None else callback(sweep)
+        if interrupted:
+            raise KeyboardInterrupt
+        return answer
+
+    callback: Callable[[Any], object] | None = model.callback
+    handler = signal.signal(signal.SIGINT, on_signal)
+    model.set_params(callback=on_sweep)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        path = Path(str(model.checkpoint))
+        msg = "Interrupted before the first checkpoint; nothing was written."
+        if path.exists():
+            msg = advice or f"Interrupted. To continue:  coblock resume {quote(str(path))}"
+        raise KeyboardInterrupt(msg) from error
+    finally:
+        model.set_params(callback=callback)
+        signal.signal(signal.SIGINT, handler)

@@ -1,0 +1,130 @@
+"""Describe a result completely: explained and named clusters, tree, and known classes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coblock.analysis.composition import Composition, compose
+from coblock.analysis.explain import (
+    Domains,
+    Feature,
+    describe_feature,
+    explain_clusters,
+    shown_name,
+)
+from coblock.analysis.naming import name_clusters
+from coblock.analysis.tree import Cut, Tree, build_tree, cut_result
+from coblock.io import refuse
+from coblock.model.result import Result
+
+ClusterNames = Mapping[tuple[str, int], str]  # by noun and number of the cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Everything that output says about the clusters of a result."""
+
+    result: Result
+    domains: Domains
+    names: list[list[str]]  # of the clusters, per domain
+    tree: Tree
+    cuts: list[Cut]  # at some levels of the tree, the result itself first
+    composition: Composition | None
+
+    def features(self, d: int, features: list[Feature], *, clusters: bool = False) -> list[str]:
+        """Return partners of a cluster of domain ``d`` in words."""
+        e, found = self.domains.partner(d), []
+        for part in features:
+            name = self.names[e][part.index] if clusters else shown_name(self.result, e, part.index)
+            found.append(describe_feature(name, part))
+        return found
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return one line per cluster: the columns of clusters.csv."""
+        lines: dict[str, list[Any]] = {
+            name: [] for name in ("side", "cluster", "name", "size", "certainty", "features")
+        }
+        lines |= {"nearest": [], "similarity": []} | ({"classes": []} if self.composition else {})
+        for d, noun in enumerate(self.domains.nouns):
+            for profile in self.domains.profiles[d]:
+                k, near = profile.number, profile.nearest[:1]
+                texts = [self.features(d, each.objects[:3]) for each in profile.directions]
+                values = [noun, k, self.names[d][k], profile.size, profile.certainty]
+                values.append("; ".join(text for some in texts for text in some))
+                values += [near[0][0], near[0][1]] if near else [None, None]
+                if self.composition:
+                    values.append(self.composition.line(k) if d == self.composition.domain else "")
+                for column, value in zip(lines.values(), values, strict=True):
+                    column.append(value)
+        return lines
+
+    def feature_table(self) -> dict[str, list[Any]]:
+        """Return one line per characteristic partner: the columns of features.csv."""
+        columns = ("side", "cluster", "direction", "partner", "name")
+        lines: dict[str, list[Any]] = {name: [] for name in columns}
+        lines |= {name: [] for name in ("probability", "lift", "share")}
+        for d, noun in enumerate(self.domains.nouns):
+            e = self.domains.partner(d)
+            partner = self.domains.nouns[e]
+            for profile in self.domains.profiles[d]:
+                for way in profile.directions:
+                    found = [
+                        (f"{partner} cluster", self.names[e][f.index], f) for f in way.clusters
+                    ]
+                    objects = [
+                        (partner, shown_name(self.result, e, f.index), f) for f in way.objects
+                    ]
+                    for kind, name, part in found + objects:
+                        values = (noun, profile.number, way.verb, kind, name)
+                        numbers = (part.probability, part.lift, part.share)
+                        for column, value in zip(lines.values(), values + numbers, strict=True):
+                            column.append(value)
+        return lines
+
+    def tree_table(self) -> dict[str, list[Any]]:
+        """Return one line per merge of the tree: the columns of tree.csv."""
+        evidence = {cut.level: cut.log_evidence for cut in self.cuts}
+        steps = list(enumerate(self.tree.merges, start=1))
+        counts = [self.tree.clusters_at(level) for level, _ in steps]
+        return {
+            "level": [level for level, _ in steps],
+            "side": [self.domains.nouns[each.domain] for _, each in steps],
+            "first": [each.first for _, each in steps],
+            "second": [each.second for _, each in steps],
+            "loss": [each.loss for _, each in steps],
+            "row_clusters": [count[0] for count in counts],
+            "column_clusters": [count[-1] for count in counts],
+            "log_evidence": [evidence.get(level) for level, _ in steps],
+        }
+
+
+def describe(
+    result: Result,
+    *,
+    names: ClusterNames | None = None,
+    labels: Mapping[str, str] | None = None,
+    level: int | tuple[int, int] | None = None,
+) -> Description:
+    """Explain and name the clusters of a result, or of its cut with so many clusters.
+
+    ``names`` replace the automatic names of clusters; ``labels`` are known classes by the name of
+    the object.
+    """
+    tree = build_tree(result)
+    if level is not None:
+        result = cut_result(result, tree.cut(level))
+        tree = build_tree(result)
+    domains = explain_clusters(result)
+    found = name_clusters(result, domains)
+    for (noun, k), name in (names or {}).items():
+        sizes = dict(zip(domains.nouns, map(len, found), strict=True))
+        if not 0 <= k < sizes.get(noun, 0):
+            have = " and ".join(f"{size:,} {kind} clusters" for kind, size in sizes.items())
+            refuse(
+                f"There is no {noun} cluster {k}: the model has {have}. The names are those of "
+                "another model, or of another level of its tree."
+            )
+        found[domains.nouns.index(noun)][k] = name
+    composition = None if labels is None else compose(result, labels)
+    cuts = [tree.cut(level=at) for at in tree.shown_levels()]
+    return Description(result, domains, found, tree, cuts, composition)

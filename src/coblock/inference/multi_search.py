@@ -1,0 +1,322 @@
+"""The search for the partition of all domains with the largest evidence (RELATIONS 9, 16)."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from coblock.inference.settings import SEARCH
+from coblock.kernels import Floats, Indices
+from coblock.model.multi_partition import MultiPartition
+
+LEAST_GAIN = 0.5  # nats; a round of moves, or a perturbation, that gains less has failed,
+ROUND_GAIN = 2e-5  # as has one that gains less than this share of the evidence
+MOST_FAILURES = 4  # perturbations without gain that end the search
+SPLIT_SWEEPS = 3  # over the members of a cluster that is split
+SPLIT_RENEWALS = 4  # of the gains of zeros, in each of these sweeps at most
+SPLIT_TRIALS = 2  # first members from which each cluster is split
+STALE_SHARE = 0.02  # of the objects that may move before the gains of zeros are renewed,
+LEAST_STALE = 20  # if these are more; else they are renewed after each move
+MOST_BLOCKS = 2**20  # of a relation: no cluster is opened beyond; a sweep takes time for each
+FEW_CLUSTERS = 3  # per domain, up to which splits are valued at learnt hyperparameters
+ALL_PAIRS = 30  # clusters up to which all pairs are candidates for a merge,
+NEIGHBOURS = 3  # and nearest clusters that are candidates beyond
+
+
+def sweep_all(
+    partition: MultiPartition,
+    rng: np.random.Generator,
+    limits: tuple[int | None, ...],
+    *,
+    sampled: bool = False,
+    exact: bool = False,
+) -> float:
+    """Update the labels of all domains once; return the fraction that changed."""
+    before, moved = partition.state.label.copy(), 0.0
+    for d, size in enumerate(partition.data.sizes):
+        order = rng.permutation(size).astype(np.int32)
+        uniform = rng.random(size) if sampled else None
+        stale = int(STALE_SHARE * size)
+        stale = 0 if exact or stale < LEAST_STALE else stale
+        partition.sweep(
+            d, order, uniform, limit=most_clusters(partition, d, limits[d]), stale=stale
+        )
+        first = partition.data.layout.first_object[d]
+        changed = partition.state.label[first : first + size] != before[first : first + size]
+        moved = max(moved, float(changed.mean()))
+        partition.renumber()
+        before = partition.state.label.copy()
+    partition.learn()
+    return moved
+
+
+@dataclass(slots=True)
+class MultiSearch:
+    """Local searches from several starts, then from perturbations of the best partition found.
+
+    A local search repeats a sweep, merges and splits while the evidence rises. The fields hold
+    the complete state between two sweeps, so that the search can be checkpointed.
+    """
+
+    partition: MultiPartition
+    rng: np.random.Generator
+    limits: tuple[int | None, ...]
+    starts: list[list[Indices]]  # labels of the starts that have not been used
+    climbing: bool = True  # local search, or perturbation
+    sampled: int = 0  # sweeps of this perturbation
+    perturbations: int = 0
+    failures: int = 0  # perturbations since the best was found
+    last: float = -np.inf  # evidence after the last round of this local search
+    best: MultiPartition | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether perturbations have failed often enough."""
+        if self.best is None or self.starts:
+            return False
+        patience = SEARCH.patience_objects // sum(self.partition.data.sizes)
+        return self.failures >= min(patience, MOST_FAILURES)
+
+    def sweep(self) -> float:
+        """Make one sweep and the moves after it; return the fraction of labels that changed."""
+        moved = sweep_all(self.partition, self.rng, self.limits, sampled=not self.climbing)
+        if not self.climbing:
+            self.sampled += 1
+            if self.sampled == SEARCH.sampled_sweeps:
+                self.climbing, self.last = True, -np.inf
+            return moved
+        for d in range(len(self.limits)):
+            merge_pairs_of_domain(self.partition, d)
+        for d, limit in enumerate(self.limits):
+            split_clusters(self.partition, d, self.rng, most_clusters(self.partition, d, limit))
+        self.partition.renumber()  # the state between two sweeps depends on the labels only
+        self.partition.learn()
+        now = self.partition.log_joint()
+        if not rises_enough(self.last, now):
+            self._end_local_search()
+        else:
+            self.last = now
+        return moved
+
+    def _end_local_search(self) -> None:
+        """Keep the better of this partition and the best so far; go on from a start or from it."""
+        simplify(self.partition, self.rng, self.limits)
+        self.partition.renumber()
+        found = self.partition.log_joint()
+        if self.best is None or rises_enough(self.best.log_joint(), found):
+            self.best, self.failures = self.partition.copy(), 0
+        elif not self.starts:
+            self.failures += 1
+        if self.starts:
+            self.partition = MultiPartition.from_labels(self.partition.data, self.starts.pop())
+            self.last = -np.inf
+        else:
+            self.partition = self.best.copy()
+            if not self.finished:
+                perturb(self.partition, self.rng, self.limits, self.perturbations)
+                self.perturbations += 1
+                self.climbing, self.sampled = False, 0
+
+
+def rises_enough(before: float, after: float) -> bool:
+    """Return whether the evidence has risen enough to go on."""
+    return after >= before + max(LEAST_GAIN, ROUND_GAIN * abs(after))
+
+
+def simplify(
+    partition: MultiPartition, rng: np.random.Generator, limits: tuple[int | None, ...]
+) -> None:
+    """Put all objects of a domain, or of all, in one cluster if that is more probable.
+
+    Pairwise merges may all lose where one cluster wins: blocks found in noise end there. Few
+    blocks are split under weak hyperparameters: under the learnt ones no split gains.
+    """
+    labels, domains = partition.labels, range(len(limits))
+    for one in (set(domains), *({d} for d in domains)):
+        trial = MultiPartition.from_labels(
+            partition.data,
+            [np.zeros_like(label) if d in one else label for d, label in enumerate(labels)],
+        )
+        if trial.log_posterior() > partition.log_posterior():
+            partition.adopt(trial)
+            labels = partition.labels
+    while sum(m.size for m in partition.sizes) <= FEW_CLUSTERS * len(limits):
+        best = partition
+        for d, limit in enumerate(limits):
+            for c in range(partition.sizes[d].size):
+                if limit is not None and partition.sizes[d].size >= limit:
+                    continue
+                trial = MultiPartition.from_labels(partition.data, partition.labels, learn=False)
+                members = np.flatnonzero(trial.labels[d] == c).astype(np.int32)
+                if members.size < 2 or not try_split(
+                    trial, d, c, rng.permutation(members), -np.inf
+                ):
+                    continue
+                trial.renumber()
+                trial.learn()
+                if trial.log_posterior() > best.log_posterior() + SEARCH.least_gain:
+                    best = trial
+        if best is partition:
+            return
+        partition.adopt(best)
+
+
+def most_clusters(partition: MultiPartition, d: int, limit: int | None) -> int:
+    """Return how many clusters of domain ``d`` the tables of all its relations allow."""
+    most = float(limit or partition.data.sizes[d])
+    used = [m.size for m in partition.sizes]
+    for table in partition.data.tables:
+        places = table.domains.count(d)
+        if places:
+            others = math.prod(used[e] for e in table.domains if e != d)
+            most = min(most, float((MOST_BLOCKS / others) ** (1.0 / places)))
+    return max(int(most), 1)
+
+
+def merge_pairs_of_domain(partition: MultiPartition, d: int) -> int:
+    """Merge pairs of clusters of domain ``d`` while the evidence rises; return how many.
+
+    After a round of disjoint pairs, only pairs with a merged cluster are valued anew.
+    """
+    merged, pairs = 0, candidate_pairs(partition, d)
+    while len(pairs):
+        gains = partition.merge_gains(d, pairs)
+        best = [t for t in np.argsort(-gains, kind="stable") if gains[t] > SEARCH.least_gain]
+        if not best:
+            break
+        label = np.arange(partition.state.m.shape[1], dtype=np.int32)
+        used: set[int] = set()
+        for t in best:
+            first, second = pairs[t].tolist()
+            if first not in used and second not in used:
+                label[second] = first
+                used |= {first, second}
+        before, trial = partition.log_joint(), partition.copy()
+        trial.labels[d][:] = label[trial.labels[d]]
+        trial.renumber()
+        if trial.log_joint() <= before:  # merges of one round may disturb each other
+            first, second = pairs[best[0]].tolist()
+            used = {first, second}
+            trial = partition.copy()
+            trial.labels[d][trial.labels[d] == second] = first
+            trial.renumber()
+        changed = np.unique(trial.labels[d][np.isin(partition.labels[d], list(used))])
+        merged += partition.sizes[d].size - trial.sizes[d].size
+        partition.adopt(trial)
+        pairs = candidate_pairs(partition, d)
+        pairs = pairs[np.isin(pairs, changed).any(axis=1)]
+    return merged
+
+
+def candidate_pairs(partition: MultiPartition, d: int) -> Indices:
+    """Return all pairs of clusters, or those with the nearest profiles if there are many."""
+    K = partition.sizes[d].size
+    first, second = np.triu_indices(K, 1)
+    if K > ALL_PAIRS:
+        distance = profile_distances(partition, d)
+        near = np.argpartition(distance, NEIGHBOURS, axis=1)[:, :NEIGHBOURS].ravel()
+        far = np.repeat(np.arange(K), NEIGHBOURS)
+        chosen = np.unique(np.minimum(near, far) * K + np.maximum(near, far))
+        first, second = np.divmod(chosen, K)
+    return np.stack((first, second), axis=1).astype(np.int32)
+
+
+def profile_distances(partition: MultiPartition, d: int) -> Floats:
+    """Return how far the clusters of a domain are apart: Ward's distance of their blocks."""
+    K, m = partition.sizes[d].size, partition.sizes[d]
+    profiles = []
+    for r, table in enumerate(partition.data.tables):
+        for p, domain in enumerate(table.domains):
+            if domain != d:
+                continue
+            tensor = partition.tensor(r)
+            if table.symmetric:
+                tensor = tensor + tensor.swapaxes(0, 1)
+            prior = partition.priors[r].reshape(-1, *[1] * table.arity)
+            mean = table.likelihood.predictive_mean(tuple(np.moveaxis(tensor, -1, 0)), prior)
+            mean = np.moveaxis(mean, p, 0).reshape(K, -1)
+            if table.likelihood.name == "bernoulli":
+                mean = np.arcsin(np.sqrt(mean))
+            profiles.append(mean / max(float(mean.std()), 1e-12))
+    points = np.hstack(profiles)
+    square = (points * points).sum(axis=1)
+    distance = square[:, None] + square - 2.0 * points @ points.T
+    distance /= 1.0 / m[:, None] + 1.0 / m
+    np.fill_diagonal(distance, np.inf)
+    return distance
+
+
+def split_clusters(
+    partition: MultiPartition, d: int, rng: np.random.Generator, limit: int | None
+) -> int:
+    """Split clusters of domain ``d`` in two where the evidence rises; return how many."""
+    done = 0
+    for c in np.repeat(np.arange(partition.sizes[d].size), SPLIT_TRIALS).tolist():
+        members = np.flatnonzero(partition.labels[d] == c).astype(np.int32)
+        full = limit is not None and partition.sizes[d].size >= limit
+        if members.size > 1 and not full:
+            done += try_split(partition, d, c, rng.permutation(members))
+    if done:
+        partition.renumber()
+    return done
+
+
+def try_split(
+    partition: MultiPartition, d: int, c: int, members: Indices, least: float = SEARCH.least_gain
+) -> bool:
+    """Split cluster ``c`` from its first member on; keep the split if it gains enough."""
+    m, used = partition.state.m, partition.state.n_clusters
+    new = int(np.argmax(m[d, : used[d]] == 0))
+    if m[d, new] > 0:
+        partition.renumber()
+        m, used = partition.state.m, partition.state.n_clusters
+        new = int(used[d]) - 1
+    stale = members.size // SPLIT_RENEWALS + 1
+    partition.sweep(d, members[:1], clusters=(new,), stale=1)
+    for sweep in range(SPLIT_SWEEPS):
+        label = partition.labels[d].copy()
+        partition.sweep(d, members[sweep == 0 :], clusters=(c, new), stale=stale)
+        if np.array_equal(label, partition.labels[d]):
+            break
+    if m[d, c] > 0 and m[d, new] > 0:
+        pair = np.array([[c, new]], np.int32)
+        if partition.merge_gains(d, pair)[0] < -least:
+            return True
+    moved = members[partition.labels[d][members] == new]
+    partition.sweep(d, moved, clusters=(c,), stale=members.size)
+    return False
+
+
+def perturb(
+    partition: MultiPartition,
+    rng: np.random.Generator,
+    limits: tuple[int | None, ...],
+    number: int,
+) -> None:
+    """Change a local optimum by forced merges or forced splits; every third time by neither."""
+    for d, limit in enumerate(limits):
+        K = partition.sizes[d].size
+        count = max(round(SEARCH.merged_share * K), 1)
+        if number % 3 == 0 and K > 1:
+            force_merges(partition, d, rng, count)
+        elif number % 3 == 1:
+            for c in rng.permutation(K)[:count]:
+                members = np.flatnonzero(partition.labels[d] == c).astype(np.int32)
+                if members.size > 1 and (limit is None or partition.sizes[d].size < limit):
+                    try_split(partition, d, c, rng.permutation(members), -np.inf)
+            partition.renumber()
+    partition.learn()
+
+
+def force_merges(partition: MultiPartition, d: int, rng: np.random.Generator, count: int) -> None:
+    """Merge disjoint pairs of clusters that lose little, chosen at random among twice as many."""
+    pairs = candidate_pairs(partition, d)
+    order = np.argsort(-partition.merge_gains(d, pairs), kind="stable")[: 2 * count]
+    label = np.arange(partition.state.m.shape[1], dtype=np.int32)
+    used: set[int] = set()
+    for first, second in pairs[rng.permutation(order)].tolist():
+        if len(used) < 2 * count and first not in used and second not in used:
+            label[second] = first
+            used |= {first, second}
+    partition.labels[d][:] = label[partition.labels[d]]
+    partition.renumber()

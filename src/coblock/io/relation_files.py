@@ -1,0 +1,145 @@
+"""Relations that a command line or a TOML file describes.
+
+The text ``bought(user,item)=orders.csv;value=qty`` and the table ``[relations.bought]`` have the
+same keys: those of :class:`~coblock.Relation`.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coblock.io import refuse
+
+if TYPE_CHECKING:
+    from coblock.io.tables import Relation
+
+KEYS: dict[str, tuple[tuple[type, ...], str]] = {  # types in a TOML file, and their name
+    "data": ((str,), "the path of a file"),
+    "places": ((list, dict), "a list of domains, or a table from places to domains"),
+    "value": ((str,), "the name of a column"),
+    "likelihood": ((str,), "a text"),
+    "absent": ((str,), "'zero' or 'unseen'"),
+    "symmetric": ((bool,), "true or false"),
+    "diagonal": ((str,), "'seen' or 'unseen'"),
+}
+TEXT = re.compile(r"\s*([^()=;]*[^()=;\s])\s*\(([^()]*)\)\s*=\s*(.+)", flags=re.DOTALL)
+FORM = "NAME(PLACE,PLACE)=FILE, then ;KEY=VALUE, as in 'bought(user,item)=orders.csv;value=qty'"
+SWITCH = {"true": True, "false": False}
+
+
+class DescriptionError(ValueError):
+    """The description of a relation, or the data it names, are refused."""
+
+
+def parse_relations(texts: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the keys of relations by name, from texts of the command line.
+
+    Examples
+    --------
+    >>> parse_relations(["knows(who:user,whom:user)=k.csv;symmetric=true"])["knows"]["places"]
+    {'who': 'user', 'whom': 'user'}
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        match = TEXT.fullmatch(text)
+        if match is None:
+            refuse(f"--relation {text!r} must have the form {FORM}.", DescriptionError)
+        name, places, rest = match.groups()
+        if name in found:
+            refuse(f"The relation '{name}' is given twice. Rename one.", DescriptionError)
+        path, *options = rest.split(";")
+        given: dict[str, Any] = {"data": path.strip(), "places": _parse_places(name, places)}
+        for option in options:
+            key, equals, value = (part.strip() for part in option.partition("="))
+            if not equals or key in given:
+                what = f"'{option}' of relation '{name}' must be a key, once, and a value"
+                refuse(f"{what}: {FORM}.", DescriptionError)
+            given[key] = SWITCH.get(value, value) if key == "symmetric" else value
+        found[name] = given
+    return found
+
+
+def _parse_places(name: str, text: str) -> dict[str, str]:
+    """Return the domain of each place of ``user,item`` or ``who:user,whom:user``."""
+    places: dict[str, str] = {}
+    for part in text.split(","):
+        place, colon, domain = (each.strip() for each in part.partition(":"))
+        domain = domain if colon else place
+        if not place or not domain or place in places:
+            refuse(
+                f"The places of relation '{name}' must have names of their own, but are '{text}'. "
+                f"Places of one domain are written who:user,whom:user.",
+                DescriptionError,
+            )
+        places[place] = domain
+    return places
+
+
+def read_description(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the keys of relations by name, from a TOML file; paths are relative to its folder."""
+    if not path.is_file():
+        refuse(f"There is no file {path}.", FileNotFoundError)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        refuse(f"{path} is not a TOML file: {error}.", DescriptionError)
+    other = [key for key in content if key != "relations"]
+    if other:
+        refuse(
+            f"{path} has the unknown key '{other[0]}'. The only one is 'relations', with a table "
+            "[relations.NAME] for each relation.",
+            DescriptionError,
+        )
+    relations = content.get("relations")
+    if not isinstance(relations, dict) or not relations:
+        refuse(f"{path} has no table [relations.NAME]. Add one for each.", DescriptionError)
+    for name, given in relations.items():
+        if not isinstance(given, dict):
+            refuse(f"relations.{name} of {path} must be a table.", DescriptionError)
+        if isinstance(given.get("data"), str):
+            given["data"] = str(path.parent / given["data"])
+    return relations
+
+
+def check_keys(described: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse unknown keys, keys that are missing, and values of another type."""
+    for name, given in described.items():
+        for key, value in given.items():
+            if key not in KEYS:
+                refuse(
+                    f"Relation '{name}' has the unknown key '{key}'. The keys are: "
+                    f"{', '.join(KEYS)}.",
+                    DescriptionError,
+                )
+            types, expected = KEYS[key]
+            if not isinstance(value, types):
+                found = f"but is {value!r}"
+                refuse(f"{key} of relation '{name}' must be {expected}, {found}.", DescriptionError)
+        for key in ("data", "places"):
+            if not given.get(key):
+                refuse(f"Relation '{name}' has no {key}. Name {KEYS[key][1]}.", DescriptionError)
+        places = given["places"]
+        names = [*places, *places.values()] if isinstance(places, dict) else places
+        if not all(isinstance(each, str) and each for each in names):
+            refuse(f"places of relation '{name}' must be texts.", DescriptionError)
+
+
+def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Relation]":
+    """Read the files of relations; an error names the relation and the file."""
+    from coblock.io.tables import Relation
+
+    check_keys(described)
+    found = {}
+    for name, given in described.items():
+        rest = dict(given)
+        path, places = Path(rest.pop("data")), rest.pop("places")
+        try:
+            if not path.is_file():
+                refuse("there is no such file.")
+            found[name] = Relation(path, places, **rest)
+        except (ValueError, OSError) as error:
+            msg = f"Relation '{name}', file {path}: {error}"
+            raise DescriptionError(msg) from error
+    return found

@@ -1,0 +1,357 @@
+"""Relations of the general model: tables as people have them, and the data set they give."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coblock.io.listing import as_objects, distinct_cells, is_missing, list_cells
+from coblock.kernels import Floats, Indices
+from coblock.model.checks import check_choice
+from coblock.model.dataset import Dataset, Table
+from coblock.model.likelihoods import Likelihood, quoted
+from coblock.model.likelihoods.bernoulli import Bernoulli
+from coblock.model.likelihoods.categorical import Categorical
+from coblock.model.likelihoods.normal import Normal
+from coblock.model.likelihoods.poisson import Poisson
+from coblock.model.relation import Domain
+from coblock.model.relation import Relation as BinaryRelation
+
+LIKELIHOODS: dict[str, Likelihood] = {
+    each.name: each for each in (Bernoulli(), Poisson(), Categorical(), Normal())
+}
+COUNTED = ("bernoulli", "poisson")  # cells that are not listed are zeros by default
+
+
+class Relation:
+    """A table about objects: places filled by domains, values, one likelihood.
+
+    Parameters
+    ----------
+    data : data frame, array, sparse matrix, networkx graph, list of tuples or path
+        A long frame has a column for each place. An n-way array has an axis for each place; NaN
+        is unseen. Edges of a graph, and tuples, list the objects of one cell each.
+    places : dict, or sequence of str
+        The domain that fills each place. The keys are the columns of a frame. A sequence names
+        domains that are also the names of the places.
+    value : str, optional
+        The column, edge attribute, or position in a tuple, that holds the values. Without it a
+        cell that is listed is 1; for counts, the number of times that it is listed.
+    likelihood : {"bernoulli", "poisson", "categorical", "normal"} or Likelihood
+        The distribution of the values.
+    unseen : frame, or tuple of arrays, optional
+        Cells that are unseen, where cells that are not listed are zeros.
+    absent : {"zero", "unseen"}, optional
+        What cells that are not listed are. Default: "unseen" with a value, except for counts.
+    symmetric : bool
+        Whether the two places of one domain are interchangeable.
+    diagonal : {"seen", "unseen"}, optional
+        Whether cells with an object twice are data. Default: unseen if there are two places.
+    exposure : dict or sequence of arrays, optional
+        Counts only: a factor for each object at each place; a cell has the product.
+
+    Examples
+    --------
+    >>> orders = [("ann", "tea", 2), ("bob", "tea", 1), ("ann", "milk", 5)]
+    >>> Relation(orders, ["user", "item"], value=2, likelihood="poisson")
+    Relation(user, item): 3 cells, poisson, others are zeros
+    """
+
+    build = staticmethod(BinaryRelation.build)
+    from_patterns = staticmethod(BinaryRelation.from_patterns)
+
+    def __init__(
+        self,
+        data: Any,
+        places: Mapping[str, str] | Sequence[str],
+        *,
+        value: str | int | None = None,
+        likelihood: str | Likelihood = "bernoulli",
+        unseen: Any = None,
+        absent: Literal["zero", "unseen"] | None = None,
+        symmetric: bool | None = None,
+        diagonal: Literal["seen", "unseen"] | None = None,
+        exposure: Mapping[str, Floats] | Sequence[Floats] | None = None,
+    ) -> None:
+        self.places = dict(places) if isinstance(places, Mapping) else _named_places(places)
+        if isinstance(likelihood, str):
+            check_choice("likelihood", likelihood, tuple(LIKELIHOODS))
+            self.likelihood = LIKELIHOODS[likelihood]
+        else:
+            self.likelihood = likelihood
+        for name, choice, options in (
+            ("absent", absent, ("zero", "unseen")),
+            ("diagonal", diagonal, ("seen", "unseen")),
+        ):
+            if choice is not None:
+                check_choice(name, choice, options)
+        listed = list_cells(data, list(self.places), value)
+        self.objects, values, self.shape, self.graph_kind = listed
+        self.symmetric = self.graph_kind == "undirected" if symmetric is None else symmetric
+        counted = self.likelihood.name in COUNTED
+        if absent is None:
+            absent = "zero" if counted and (value is None or self._counts) else "unseen"
+            if self.shape is not None:  # an array lists all of its cells
+                absent = "zero" if counted else "unseen"
+        self.filled = absent == "zero"
+        self.diagonal = diagonal or ("unseen" if len(self.places) == 2 else "seen")
+        self.missing: list[NDArray[Any]] = []  # cells without a value, by place
+        self._read_values(values)
+        self._read_unseen(unseen)
+        self._order_symmetric_places()
+        self.exposure = self._read_exposure(exposure)
+
+    @property
+    def _counts(self) -> bool:
+        return self.likelihood.name == "poisson"
+
+    def __repr__(self) -> str:
+        inside = ", ".join(
+            place if place == domain else f"{place}: {domain}"
+            for place, domain in self.places.items()
+        )
+        others = "zeros" if self.filled else "unseen"
+        return (
+            f"Relation({inside}): {len(self.values):,} cells, {self.likelihood.name}, "
+            f"others are {others}"
+        )
+
+    def _read_values(self, values: Any) -> None:
+        """Check the values, unite repeated cells, and leave zeros out where they are implied."""
+        objects, first, inverse, times = distinct_cells(self.objects)
+        if values is None:
+            encoded = times.astype(np.float64) if self._counts else np.ones(len(times))
+        else:
+            values = np.asarray(values)
+            missing = np.array([is_missing(each) for each in values.tolist()], dtype=bool)
+            self.missing = [each[missing] for each in self.objects]
+            kept = ~missing
+            objects, first, inverse, _ = distinct_cells([each[kept] for each in self.objects])
+            self.likelihood = self.likelihood.for_values(values[kept])
+            numbers = self.likelihood.encode(values[kept])
+            encoded = numbers[first]
+            wrong = np.flatnonzero(numbers != encoded[inverse])
+            if wrong.size:
+                row = int(wrong[0])
+                cell = ", ".join(quoted(str(each[kept][row])) for each in self.objects)
+                msg = (
+                    f"{wrong.size:,} rows repeat a cell with another value; the first is "
+                    f"({cell}) with {quoted(str(values[kept][row]))}. Keep one row for each "
+                    "cell, or add the values up."
+                )
+                raise ValueError(msg)
+        if self.filled:
+            nonzero = encoded != 0
+            objects, encoded = [each[nonzero] for each in objects], encoded[nonzero]
+        self.objects, self.values = objects, encoded
+
+    def _read_unseen(self, unseen: Any) -> None:
+        """Read the list of unseen cells; missing values are unseen, too."""
+        listed = [np.zeros(0, dtype=each.dtype) for each in self.objects]
+        if unseen is not None:
+            if not self.filled:
+                msg = (
+                    "unseen is given, but cells that are not listed are unseen already. "
+                    "Pass absent='zero' if they are zeros."
+                )
+                raise ValueError(msg)
+            if isinstance(unseen, tuple):
+                listed = [as_objects(each) for each in unseen]
+            else:
+                listed = list_cells(unseen, list(self.places), None)[0]
+        if self.missing and self.filled:
+            listed = [np.concatenate(pair) for pair in zip(listed, self.missing, strict=True)]
+        self.unseen = distinct_cells(listed)[0] if len(listed[0]) else listed
+        if not len(self.unseen[0]):
+            return
+        stored = set(zip(*(each.tolist() for each in self.objects), strict=True))
+        both = [c for c in zip(*(u.tolist() for u in self.unseen), strict=True) if c in stored]
+        if both:
+            cell = ", ".join(quoted(str(each)) for each in both[0])
+            msg = (
+                f"{len(both):,} cells are listed with a value and as unseen; the first is "
+                f"({cell}). Remove them from one of the two."
+            )
+            raise ValueError(msg)
+
+    def _order_symmetric_places(self) -> None:
+        """Move the two interchangeable places to the front."""
+        if not self.symmetric:
+            return
+        names, domains = list(self.places), list(self.places.values())
+        pairs = [d for d in set(domains) if domains.count(d) == 2]
+        if len(pairs) != 1 or max(domains.count(d) for d in domains) > 2:
+            msg = (
+                "symmetric=True needs exactly two places of one domain, but the places are "
+                f"{', '.join(f'{p}: {d}' for p, d in self.places.items())}."
+            )
+            raise ValueError(msg)
+        front = [p for p, d in enumerate(domains) if d == pairs[0]]
+        order = front + [p for p in range(len(domains)) if p not in front]
+        self.places = {names[p]: domains[p] for p in order}
+        self.objects = [self.objects[p] for p in order]
+        self.unseen = [self.unseen[p] for p in order]
+        if self.shape is not None:
+            self.shape = tuple(self.shape[p] for p in order)
+
+    def _read_exposure(self, exposure: Any) -> list[Floats | None] | None:
+        """Check the exposures."""
+        if exposure is None:
+            return None
+        if not self._counts:
+            msg = "exposure is for counts. Pass likelihood='poisson'."
+            raise ValueError(msg)
+        repeated = len(set(self.places.values())) < len(self.places)
+        if self.symmetric or (repeated and self.diagonal == "unseen"):
+            msg = (
+                "exposure is not supported for symmetric relations, or where cells with an object "
+                "twice are unseen. Pass diagonal='seen'."
+            )
+            raise ValueError(msg)
+        if isinstance(exposure, Mapping):
+            unknown = set(exposure) - set(self.places)
+            if unknown:
+                msg = (
+                    f"exposure names the place {quoted(sorted(unknown)[0])}, which does not exist."
+                )
+                raise ValueError(msg)
+            exposure = [exposure.get(place) for place in self.places]
+        found: list[Floats | None] = []
+        for place, each in zip(self.places, exposure, strict=True):
+            weights = None if each is None else np.asarray(each, dtype=np.float64)
+            if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
+                msg = f"The exposures of place '{place}' must be positive and finite."
+                raise ValueError(msg)
+            found.append(weights)
+        return found
+
+
+def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
+    """Return the data set of several relations: objects of each domain, cells by position."""
+    if not relations:
+        msg = "There is no relation. Pass a dict of at least one."
+        raise ValueError(msg)
+    domains = list(dict.fromkeys(d for each in relations.values() for d in each.places.values()))
+    found = {domain: _find_objects(domain, relations) for domain in domains}
+    tables = []
+    for name, relation in relations.items():
+        places = relation.places.items()
+        index = [found[domain][1] for _, domain in places]
+        cells = _positions(relation.objects, index)
+        unseen = _positions(relation.unseen, index)
+        if relation.symmetric:
+            for each in (cells, unseen):
+                each[:, :2].sort(axis=1)
+        numbers = tuple(domains.index(domain) for _, domain in places)
+        table = Table(
+            name=name,
+            places=tuple(relation.places),
+            domains=numbers,
+            likelihood=relation.likelihood,
+            cells=cells,
+            values=relation.values,
+            unseen=unseen,
+            filled=relation.filled,
+            symmetric=relation.symmetric,
+            distinct=relation.diagonal == "unseen" and len(set(numbers)) < len(numbers),
+            exposures=_exposures(name, relation, [found[d][0].size for _, d in places]),
+        )
+        tables.append(_without_diagonal(table, check_pairs=relation.symmetric))
+    return Dataset(tuple(domains), tuple(found[d][0] for d in domains), tuple(tables))
+
+
+def _named_places(places: Sequence[str]) -> dict[str, str]:
+    named = {place: place for place in places}
+    if len(named) < len(places):
+        msg = (
+            f"A domain fills several of the places {', '.join(places)}. Name the places: "
+            "{'from': 'person', 'to': 'person'}."
+        )
+        raise ValueError(msg)
+    return named
+
+
+def _find_objects(domain: str, relations: Mapping[str, Relation]) -> tuple[Domain, Any]:
+    """Return a domain, and the positions of its names or None."""
+    names: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    named = None
+    for name, relation in relations.items():
+        for p, (place, filled_by) in enumerate(relation.places.items()):
+            if filled_by != domain:
+                continue
+            if relation.shape is not None:
+                sizes[f"place '{place}' of relation '{name}'"] = relation.shape[p]
+                continue
+            named = f"place '{place}' of relation '{name}'"
+            for objects in (relation.objects[p], relation.unseen[p]):
+                for each in objects.tolist():
+                    names.setdefault(each, len(names))
+    if named and sizes:
+        msg = (
+            f"Domain '{domain}' has names at {named}, but positions at {next(iter(sizes))}. "
+            "Give names, or positions, in all relations."
+        )
+        raise ValueError(msg)
+    if len(set(sizes.values())) > 1:
+        found = ", ".join(f"{size:,} at {where}" for where, size in sizes.items())
+        msg = f"Domain '{domain}' has different numbers of objects: {found}."
+        raise ValueError(msg)
+    size = next(iter(sizes.values())) if sizes else len(names)
+    if size == 0:
+        msg = f"Domain '{domain}' has no objects: no relation lists a cell of it."
+        raise ValueError(msg)
+    return Domain(size, tuple(names) if names else None), names or None
+
+
+def _positions(objects: list[NDArray[Any]], index: list[Any]) -> Indices:
+    columns = [
+        each if names is None else np.array([names[o] for o in each.tolist()], np.int64)
+        for each, names in zip(objects, index, strict=True)
+    ]
+    return np.column_stack(columns).astype(np.int32).reshape(-1, len(index))
+
+
+def _exposures(name: str, relation: Relation, sizes: list[int]) -> tuple[Floats, ...] | None:
+    """Return exposures of all places; 1 where none are given."""
+    if relation.exposure is None:
+        return None
+    found = []
+    for place, size, each in zip(relation.places, sizes, relation.exposure, strict=True):
+        if each is not None and each.shape != (size,):
+            msg = (
+                f"Relation '{name}', place '{place}': {each.size:,} exposures for {size:,} objects."
+            )
+            raise ValueError(msg)
+        found.append(np.ones(size) if each is None else each)
+    return tuple(found)
+
+
+def _without_diagonal(table: Table, *, check_pairs: bool) -> Table:
+    """Leave out cells with an object twice if they are unseen; refuse pairs that contradict."""
+    cells, values, unseen = table.cells, table.values, table.unseen
+    if table.distinct:
+        kept = [~_repeats(each, table.domains) for each in (cells, unseen)]
+        cells, values, unseen = cells[kept[0]], values[kept[0]], unseen[kept[1]]
+    if check_pairs and len(cells):
+        _, first, inverse = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+        if (values[first][inverse.ravel()] != values).any():
+            msg = f"Relation '{table.name}' is symmetric, but pairs have two different values."
+            raise ValueError(msg)
+        first.sort()
+        cells, values = cells[first], values[first]
+    if check_pairs and len(unseen):
+        unseen = np.unique(unseen, axis=0)
+    return replace(table, cells=cells, values=values, unseen=unseen)
+
+
+def _repeats(cells: Indices, domains: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return which cells have an object twice."""
+    found = np.zeros(len(cells), dtype=bool)
+    for p in range(len(domains)):
+        for e in range(p):
+            if domains[e] == domains[p]:
+                found |= cells[:, e] == cells[:, p]
+    return found

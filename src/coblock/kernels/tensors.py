@@ -1,0 +1,248 @@
+"""Relations of any arity: blocks, their totals, and the gain of an object without cells.
+
+A relation with places ``p = 0..A-1`` has one block for each tuple of clusters, numbered by
+strides. The statistics of a block are the sum over its stored cells, which is kept, plus those of
+an observed zero times the number of its cells, which follows from the sizes of the clusters
+(RELATIONS 3, 6).
+A *slice* is the set of blocks that have a given cluster at a place of a given domain.
+
+The score of an object without stored cells is the same for all objects: its sum over blocks is
+kept for each cluster as ``base``. An object changes only the blocks of its cells (RELATIONS 17).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, kernel
+
+Flags = NDArray[np.bool_]
+
+
+class Layout(NamedTuple):
+    """Relations as kernels read them; nothing here depends on labels."""
+
+    first_place: Offsets  # (relations + 1,) into arrays with one entry for each place
+    domain: Indices  # (places,) the domain that fills a place
+    n_stats: Indices  # (relations,) statistics of a cell
+    zero: Floats  # (relations, most statistics) of an observed zero; 0 if others are unseen
+    filled: Flags  # (relations,) whether cells that are not stored are observed zeros
+    symmetric: Flags  # (relations,) whether the first two places are interchangeable
+    distinct: Flags  # (relations,) whether cells with an object twice are unseen
+    uniform: Flags  # (relations,) whether all exposures are 1
+    exposure: Floats  # of the objects at each place, one place after another
+    first_exposure: Offsets  # (places,)
+    coordinate: Indices  # objects of the stored cells, one relation after another
+    first_coordinate: Offsets  # (relations + 1,)
+    value: Floats  # statistics of the stored cells, less those of a zero
+    first_value: Offsets  # (relations,)
+    incidence: Offsets  # (relations, domains) into ``start``; -1 if the domain fills no place
+    start: Offsets  # cells of each object of a relation and domain, compressed
+    cell: Indices
+    first_object: Offsets  # (domains + 1,) into ``State.label``
+
+
+class State(NamedTuple):
+    """Labels and the sums over the stored cells of all blocks; sweeps change it in place."""
+
+    label: Indices  # of all objects, one domain after another
+    n_clusters: Indices  # (domains,) clusters in use and one that is empty
+    m: Floats  # (domains, capacity) sizes of the clusters
+    size: Floats  # (places, capacity) the same, weighted by exposure
+    stride: Offsets  # (places,)
+    first: Offsets  # (relations + 1,) first block of a relation
+    first_stat: Offsets  # (relations,) first statistic of a relation
+    s: Floats  # sums over the stored cells of all blocks
+    prior: Floats  # (relations, most hyperparameters)
+    alpha: Floats  # (domains,)
+
+
+@inlined
+def decode(layout: Layout, state: State, r: int, block: int, index: Indices) -> None:
+    """Write the clusters of a block."""
+    begin, end = layout.first_place[r], layout.first_place[r + 1]
+    rest = block
+    for q in range(begin, end):
+        index[q - begin] = rest // state.stride[q]
+        rest %= state.stride[q]
+
+
+@kernel
+def block_total(
+    layout: Layout,
+    state: State,
+    r: int,
+    index: Indices,
+    d: int,
+    weight: Floats,
+    less: int,
+    more: int,
+) -> float:
+    """Return the number of cells of a block, stored or not (RELATIONS 6, 7).
+
+    An object of domain ``d`` with exposures ``weight`` is taken out of cluster ``less`` and put
+    into cluster ``more`` before; -1 stands for none.
+    """
+    begin, end = layout.first_place[r], layout.first_place[r + 1]
+    total = 1.0
+    for q in range(begin, end):
+        p = q - begin
+        x = state.size[q, index[p]]
+        if layout.domain[q] == d:
+            if index[p] == more:
+                x += weight[p]
+            if index[p] == less:
+                x -= weight[p]
+        if layout.symmetric[r] and p == 1 and index[0] == index[1]:
+            x = 0.5 * (x - 1.0) if layout.distinct[r] else 0.5 * (x + 1.0)
+        elif layout.distinct[r]:
+            for e in range(p):
+                if layout.domain[begin + e] == layout.domain[q] and index[e] == index[p]:
+                    x -= 1.0
+        total *= x
+    return total
+
+
+@kernel
+def list_slice(
+    layout: Layout, state: State, r: int, d: int, k: int, other: int, out: Indices
+) -> int:
+    """List the blocks with cluster ``k``, and without ``other``, at places of domain ``d``."""
+    begin, end = layout.first_place[r], layout.first_place[r + 1]
+    arity, count = end - begin, 0
+    index = np.zeros(arity, np.int32)
+    for fixed in range(arity):
+        if layout.domain[begin + fixed] != d:
+            continue
+        index[:] = 0
+        index[fixed] = k
+        while True:
+            wanted = not (layout.symmetric[r] and index[0] > index[1])
+            block = 0
+            for p in range(arity):
+                if layout.domain[begin + p] == d:
+                    wanted &= index[p] != other and (p >= fixed or index[p] != k)
+                block += index[p] * state.stride[begin + p]
+            if wanted:
+                out[count] = block
+                count += 1
+            p = arity - 1
+            while p >= 0:
+                if p != fixed:
+                    index[p] += 1
+                    if index[p] < state.n_clusters[layout.domain[begin + p]]:
+                        break
+                    index[p] = 0
+                p -= 1
+            if p < 0:
+                break
+    return count
+
+
+@kernel
+def add_base(
+    layout: Layout,
+    state: State,
+    gain: Gain,
+    r: int,
+    d: int,
+    blocks: Indices,
+    weight: Floats,
+    less: int,
+    allowed: Flags,
+    sign: float,
+    base: Floats,
+) -> None:
+    """Add to ``base[k]`` what blocks gain by an object without cells that joins cluster ``k``.
+
+    Before, such an object leaves cluster ``less``. Only clusters that are allowed are changed.
+    The gains are multiplied by ``sign``.
+    """
+    begin, S = layout.first_place[r], layout.n_stats[r]
+    arity = layout.first_place[r + 1] - begin
+    index, rest, plus = np.empty(arity, np.int32), np.empty(S), np.empty(S)
+    for block in blocks:
+        decode(layout, state, r, block, index)
+        start = state.first_stat[r] + block * S
+        left = block_total(layout, state, r, index, d, weight, less, -1)
+        for t in range(S):
+            rest[t] = state.s[start + t] + layout.zero[r, t] * left
+        for p in range(arity):
+            k = index[p]
+            wanted = layout.domain[begin + p] == d and allowed[k]
+            for e in range(p):
+                wanted &= not (layout.domain[begin + e] == d and index[e] == k)
+            if not wanted:
+                continue
+            grown = block_total(layout, state, r, index, d, weight, less, k) - left
+            if grown != 0.0:
+                for t in range(S):
+                    plus[t] = layout.zero[r, t] * grown
+                base[k] += sign * gain(rest, plus, state.prior[r])
+
+
+@kernel
+def add_up_cells(layout: Layout, state: State) -> None:
+    """Count sizes and stored cells of all blocks from the labels."""
+    state.m[:] = 0.0
+    state.size[:] = 0.0
+    state.s[:] = 0.0
+    for d in range(layout.first_object.size - 1):
+        for i in range(layout.first_object[d], layout.first_object[d + 1]):
+            state.m[d, state.label[i]] += 1.0
+    for q in range(layout.domain.size):
+        d, at = layout.domain[q], layout.first_exposure[q]
+        begin = layout.first_object[d]
+        for i in range(layout.first_object[d + 1] - begin):
+            weight = layout.exposure[at + i] if at >= 0 else 1.0
+            state.size[q, state.label[begin + i]] += weight
+    for r in range(layout.filled.size):
+        begin, S = layout.first_place[r], layout.n_stats[r]
+        arity = layout.first_place[r + 1] - begin
+        first, last = layout.first_coordinate[r], layout.first_coordinate[r + 1]
+        for c in range((last - first) // arity):
+            block = cell_block(layout, state, r, first + c * arity)
+            to, source = state.first_stat[r] + block * S, layout.first_value[r] + c * S
+            for t in range(S):
+                state.s[to + t] += layout.value[source + t]
+
+
+@inlined
+def cell_block(layout: Layout, state: State, r: int, at: int) -> int:
+    """Return the block of the cell whose objects are at this position of the coordinates."""
+    begin, block, last = layout.first_place[r], 0, 0
+    for q in range(begin, layout.first_place[r + 1]):
+        o = layout.coordinate[at + q - begin]
+        k = state.label[layout.first_object[layout.domain[q]] + o]
+        if layout.symmetric[r] and q == begin + 1 and k < last:
+            block += (k - last) * state.stride[begin]
+            k = last
+        block += k * state.stride[q]
+        last = k
+    return block
+
+
+@kernel
+def block_statistics(layout: Layout, state: State, r: int, out: Floats) -> None:
+    """Write the statistics of each block of a relation, observed zeros included (RELATIONS 3)."""
+    arity = layout.first_place[r + 1] - layout.first_place[r]
+    index, weight = np.zeros(arity, np.int32), np.ones(arity)
+    S, first = layout.n_stats[r], state.first_stat[r]
+    for block in range(out.shape[0]):
+        total = 0.0
+        decode(layout, state, r, block, index)
+        if layout.filled[r] and not (layout.symmetric[r] and index[0] > index[1]):
+            total = block_total(layout, state, r, index, -1, weight, -1, -1)
+        for t in range(S):
+            out[block, t] = state.s[first + block * S + t] + layout.zero[r, t] * total
+
+
+@kernel
+def block_evidence(statistics: Floats, gains: Gains, r: int, prior: Floats, values: Floats) -> None:
+    """Write the log marginal of blocks of relation ``r`` (RELATIONS 4)."""
+    gain, nothing = gains[r], np.zeros(statistics.shape[1])
+    for block in range(values.size):
+        values[block] = 0.0
+        if statistics[block].any():
+            values[block] = gain(nothing, statistics[block], prior)

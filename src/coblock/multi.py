@@ -1,0 +1,437 @@
+"""MultiIRM: several relations of any arity over shared domains, clustered together."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from coblock.analysis.fold_in import assign_new_objects
+from coblock.estimator import IRM
+from coblock.inference.multi_fit import MultiFit
+from coblock.io import multi_checkpoint, multi_file
+from coblock.io.export import LIBRARIES
+from coblock.io.multi_export import multi_frame
+from coblock.io.tables import Relation, build_dataset
+from coblock.kernels import Floats, Indices
+from coblock.model import checks
+from coblock.model.checks import Kind
+from coblock.model.dataset import Dataset, Table
+from coblock.model.multi_result import (
+    MultiRecord,
+    MultiResult,
+    MultiSample,
+    log_predictive,
+    predict_mean,
+    relation_means,
+)
+from coblock.model.relation import Relation as BinaryRelation
+from coblock.model.trace import SweepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DomainResult:
+    """The clusters of one domain."""
+
+    names: tuple[str, ...] | None
+    labels: Indices
+    membership: Floats  # (objects, clusters), given the labels of all other objects
+    concentration: float
+    n_clusters: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelationResult:
+    """The blocks of one relation; arrays have an axis for each place."""
+
+    places: dict[str, str]
+    likelihood: str
+    mean: Floats  # predictive mean of a cell; categories are on a last axis
+    statistics: Floats  # sufficient statistics, on a last axis
+    hyperparameters: Floats
+    log_evidence: float
+
+
+class MultiIRM(BaseEstimator):  # type: ignore[misc]
+    """Infinite Relational Model of several relations over shared domains.
+
+    The objects of each domain are clustered by all relations they are in. The search looks for
+    the labels with the largest evidence, from spectral starts, by sweeps, merges and splits.
+    Samples from the posterior around them follow where the data are small and labels are
+    uncertain; predictions average over them.
+
+    Parameters
+    ----------
+    max_clusters : int or dict, optional
+        Most clusters of each domain, or of the domains named. Default: no limit.
+    max_iter : int
+        Most sweeps, those of the samples included.
+    random_state : int, RandomState or None
+        Seed. The same seed gives the same bits.
+    callback : callable, optional
+        Called with the record of each sweep; the fit ends when it returns True.
+    checkpoint : str or Path, optional
+        File to which the fit is written once a minute, and when the callback raises. A fit of the
+        same data goes on from it, as does :func:`coblock.resume`; it is removed at the end. One
+        binary relation of two places is fitted, and resumed, as an :class:`IRM`.
+
+    Attributes
+    ----------
+    domains_ : dict of DomainResult
+        Names, labels, memberships, concentration and number of clusters of each domain.
+    relations_ : dict of RelationResult
+        Predictive means, statistics and hyperparameters of the blocks of each relation.
+    log_evidence_ : float
+        Log of the joint probability of all data and the labels.
+    n_iter_, converged_, trace_ : int, bool, list of dict
+        Sweeps; whether the search and the sampling have ended; the record of each sweep.
+
+    Examples
+    --------
+    >>> likes = [("ann", "tea"), ("bob", "tea"), ("eve", "jazz"), ("dan", "jazz")]
+    >>> knows = [("ann", "bob"), ("eve", "dan")]
+    >>> model = MultiIRM(random_state=0).fit(
+    ...     {
+    ...         "likes": Relation(likes, ["person", "thing"]),
+    ...         "knows": Relation(knows, {"who": "person", "whom": "person"}, symmetric=True),
+    ...     }
+    ... )
+    >>> sorted(model.domains_)
+    ['person', 'thing']
+    """
+
+    def __init__(
+        self,
+        *,
+        max_clusters: int | Mapping[str, int] | None = None,
+        max_iter: int = 2000,
+        random_state: Any = None,
+        callback: Any = None,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.max_clusters = max_clusters
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.callback = callback
+        self.checkpoint = checkpoint
+
+    def fit(self, relations: Mapping[str, Relation], y: object = None) -> "MultiIRM":
+        """Cluster the objects of all domains; ``y`` is ignored."""
+        self._fit(relations, keep=False)
+        return self
+
+    def _fit(self, relations: Mapping[str, Relation], *, keep: bool) -> None:
+        """Fit; the checkpoint is removed at the end unless it is to be kept."""
+        checks.check_whole_number("max_iter", self.max_iter, 1)
+        data = build_dataset(_check_relations(relations))
+        limits = self._limits(data)
+        if is_binary(data):
+            irm = IRM(max_iter=self.max_iter, random_state=self.random_state)
+            irm.set_params(callback=self._binary_callback(data), checkpoint=self.checkpoint)
+            self._publish(fit_binary(data, limits, irm, keep=keep))
+            return
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        if self.checkpoint is None:
+            fit = MultiFit(data, seed, limits, self.max_iter)
+            fit.run(self.callback)
+            self._publish(fit.result())
+            return
+        known = None if self.random_state is None else seed
+        with multi_checkpoint.open_checkpoint(
+            self.checkpoint, data, known, limits, self.max_iter
+        ) as found:
+            self._continue(found or MultiFit(data, seed, limits, self.max_iter))
+            if not keep:
+                Path(self.checkpoint).unlink(missing_ok=True)
+
+    def _binary_callback(self, data: Dataset) -> Any:
+        """Return a callback for :class:`IRM` that calls the callback of this model."""
+        callback, n_domains = self.callback, len(data.domains)
+        if callback is None:
+            return None
+        return lambda record: callback(binary_record(record, n_domains))
+
+    def _continue(self, fit: MultiFit) -> None:
+        """Run a fit to its end, with checkpoints."""
+        path = Path(str(self.checkpoint))
+        writer = multi_checkpoint.MultiCheckpoint(fit, path, self._stored_parameters())
+        writer.callback = self.callback
+        writer.save()
+        fit.run(writer)
+        self._publish(fit.result())
+
+    def predict(self, relation: str, **places: ArrayLike) -> Floats:
+        """Return the predictive mean of cells: probabilities, mean counts or values.
+
+        Every place is given by names or positions, which are broadcast against each other.
+        Categories have a vector of probabilities each, on a last axis.
+        """
+        check_is_fitted(self)
+        r, cells, shape = self._cells(relation, places)
+        mean = predict_mean(self.result_, r, cells)
+        return mean.reshape(shape + mean.shape[1:])
+
+    def score(self, relation: str, cells: Mapping[str, ArrayLike], values: ArrayLike) -> float:
+        """Return the mean log predictive probability of the values of cells."""
+        check_is_fitted(self)
+        r, at, _ = self._cells(relation, cells)
+        encoded = self.result_.data.tables[r].likelihood.encode(np.ravel(values))
+        if encoded.size != len(at):
+            msg = f"There are {encoded.size:,} values for {len(at):,} cells."
+            raise ValueError(msg)
+        return float(log_predictive(self.result_, r, at, encoded).mean())
+
+    def rank(self, relation: str, n: int = 10, **places: Any) -> list[tuple[Any, float]]:
+        """Return the objects with the largest predictive mean at the place that is not given."""
+        check_is_fitted(self)
+        table = self.result_.data.table(relation)
+        free = [place for place in table.places if place not in places]
+        if len(free) != 1:
+            msg = f"rank needs all places of '{relation}' but one; {len(free)} are left out."
+            raise ValueError(msg)
+        domain = self.result_.data.domains[table.domains[table.places.index(free[0])]]
+        mean = self.predict(relation, **places, **{free[0]: np.arange(domain.size)})
+        if mean.ndim > 1:
+            msg = f"Relation '{relation}' holds categories, which have no order to rank by."
+            raise ValueError(msg)
+        if table.distinct:  # an object is not ranked for itself
+            p = table.places.index(free[0])
+            for e, place in enumerate(table.places):
+                if e != p and table.domains[e] == table.domains[p]:
+                    mean[find_objects(self.result_.data, table, e, places[place])] = -np.inf
+        best = np.argsort(-mean, kind="stable")[: checks.check_whole_number("n", n, 1)]
+        best = best[np.isfinite(mean[best])]
+        names = domain.names or range(domain.size)
+        return [(names[int(o)], float(mean[o])) for o in best]
+
+    def assign(self, domain: str, relations: Mapping[str, Relation]) -> dict[str, Floats]:
+        """Return the cluster probabilities of new objects of a domain, by name.
+
+        The relations list cells of the new objects, with names of fitted objects at all other
+        places. A relation that is not given is unseen for them.
+        """
+        check_is_fitted(self)
+        return assign_new_objects(self.result_, domain, _check_relations(relations))
+
+    def summary(self) -> str:
+        """Return a description of domains and relations in words."""
+        check_is_fitted(self)
+        lines = [f"{len(self.domains_)} domains, {len(self.relations_)} relations"]
+        for name, domain in self.domains_.items():
+            sizes = np.bincount(domain.labels, minlength=domain.n_clusters)
+            shown = ", ".join(f"{size:,}" for size in sizes[:8]) + ", ..." * (sizes.size > 8)
+            lines.append(
+                f"{name}: {domain.labels.size:,} objects in {domain.n_clusters} clusters of {shown}"
+            )
+        for name, relation in self.relations_.items():
+            places = ", ".join(relation.places)
+            shape = " x ".join(str(K) for K in relation.mean.shape[: len(relation.places)])
+            lines.append(
+                f"{name}({places}): {relation.likelihood}, {shape} blocks, "
+                f"log evidence {relation.log_evidence:,.1f}"
+            )
+        samples = len(self.result_.samples)
+        if samples:
+            lines.append(f"Predictions average over {samples} sampled partitions.")
+        else:
+            lines.append("Predictions are those of the best partition: no samples were drawn.")
+        lines.append(f"Log evidence {self.log_evidence_:,.1f} after {self.n_iter_} sweeps.")
+        return "\n".join(lines)
+
+    def to_frame(
+        self, *, domain: str | None = None, relation: str | None = None, library: str = "polars"
+    ) -> Any:
+        """Return the objects of a domain, or the blocks of a relation, as a data frame.
+
+        Objects have name, cluster and probability of the cluster; blocks have a cluster for each
+        place, their sufficient statistics and the predictive mean. ``library`` is "polars" or
+        "pandas".
+        """
+        check_is_fitted(self)
+        checks.check_choice("library", library, LIBRARIES)
+        return multi_frame(self.result_, domain, relation, library)
+
+    def report(self, path: str | Path, *, title: str | None = None) -> None:
+        """Write the report: one HTML file that needs no network, or Markdown (``.md``)."""
+        check_is_fitted(self)
+        from coblock.ui.report.multi import write_multi_report
+
+        settings = self.get_params(deep=False)
+        write_multi_report(self.result_, path, settings=settings, title=title)
+
+    def plot_blocks(self, relation: str, ax: Any = None) -> Any:
+        """Draw the predictive mean of every block of a relation of two places."""
+        check_is_fitted(self)
+        from coblock.ui.plots import plot_relation
+
+        return plot_relation(self, relation, ax)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to a file for :func:`coblock.load`, whole or not at all."""
+        check_is_fitted(self)
+        multi_file.save_result(self.result_, path, self._stored_parameters())
+
+    def _stored_parameters(self) -> dict[str, Any]:
+        """Return the parameters that files hold."""
+        limit, seed = self.max_clusters, self.random_state
+        return {
+            "max_clusters": dict(limit) if isinstance(limit, Mapping) else limit,
+            "max_iter": self.max_iter,
+            "random_state": int(seed) if isinstance(seed, int | np.integer) else None,
+        }
+
+    def _limits(self, data: Dataset) -> tuple[int | None, ...]:
+        """Return the most clusters of each domain."""
+        limit = self.max_clusters
+        if limit is None:
+            return (None,) * len(data.domains)
+        if isinstance(limit, Mapping):
+            for name in limit:
+                data.domain(name)
+            given = {
+                name: checks.check_whole_number(f"max_clusters of '{name}'", each, 1)
+                for name, each in limit.items()
+            }
+            return tuple(given.get(name) for name in data.domain_names)
+        return (checks.check_whole_number("max_clusters", limit, 1),) * len(data.domains)
+
+    def _cells(
+        self, relation: str, places: Mapping[str, Any]
+    ) -> tuple[int, Indices, tuple[int, ...]]:
+        """Return the number of a relation and cells of it by position."""
+        data = self.result_.data
+        r = self.result_.relation_number(relation)
+        table = data.tables[r]
+        wrong = [place for place in places if place not in table.places]
+        lost = [place for place in table.places if place not in places]
+        if wrong or lost:
+            what = (
+                f"no place '{wrong[0]}'" if wrong else f"the place '{lost[0]}', which is not given"
+            )
+            msg = f"Relation '{relation}' has {what}. Its places are: {', '.join(table.places)}."
+            raise ValueError(msg)
+        at = [find_objects(data, table, p, places[place]) for p, place in enumerate(table.places)]
+        at = list(np.broadcast_arrays(*at))
+        cells = np.stack([each.ravel() for each in at], axis=1).astype(np.int32)
+        if table.symmetric:
+            cells[:, :2] = np.sort(cells[:, :2], axis=1)
+        return r, cells, at[0].shape
+
+    def _publish(self, result: MultiResult) -> None:
+        """Set the fitted attributes."""
+        self.result_ = result
+        data, means = result.data, relation_means(result)
+        self.domains_ = {
+            name: DomainResult(
+                data.domains[d].names,
+                result.labels[d],
+                result.memberships[d],
+                result.alpha[d],
+                int(result.labels[d].max()) + 1,
+            )
+            for d, name in enumerate(data.domain_names)
+        }
+        self.relations_ = {
+            table.name: RelationResult(
+                {p: data.domain_names[d] for p, d in zip(table.places, table.domains, strict=True)},
+                table.likelihood.name,
+                means[table.name],
+                result.tensors[r],
+                result.priors[r],
+                result.partition.relation_evidence(r),
+            )
+            for r, table in enumerate(data.tables)
+        }
+        self.log_evidence_, self.n_iter_ = result.log_evidence, len(result.trace)
+        self.converged_, self.trace_ = result.converged, [asdict(each) for each in result.trace]
+
+
+def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.int64]:
+    """Return the positions of objects at a place that are given by name or by position."""
+    domain, place = data.domains[table.domains[p]], table.places[p]
+    values = np.asarray(given)
+    if values.dtype.kind in "iu":
+        return checks.check_positions(values, domain.size, f"object at place '{place}'")
+    if domain.names is None:
+        msg = f"The objects at place '{place}' have no names. Give positions from 0."
+        raise ValueError(msg)
+    index = {name: o for o, name in enumerate(domain.names)}
+    lost = [str(name) for name in values.ravel() if str(name) not in index]
+    if lost:
+        msg = (
+            f"{len(lost):,} of {values.size:,} names at place '{place}' are unknown; the first is "
+            f"'{lost[0]}'."
+        )
+        raise ValueError(msg)
+    found = np.array([index[str(name)] for name in values.ravel()], np.int64)
+    return found.reshape(values.shape)
+
+
+def _check_relations(relations: object) -> Mapping[str, Relation]:
+    """Return a dict of relations, or refuse it."""
+    if not isinstance(relations, Mapping):
+        msg = "relations must be a dict from names to Relation objects."
+        raise TypeError(msg)
+    for name, each in relations.items():
+        if not isinstance(each, Relation):
+            msg = f"relations['{name}'] must be a coblock.Relation, but is {type(each).__name__}."
+            raise TypeError(msg)
+    return relations
+
+
+def is_binary(data: Dataset) -> bool:
+    """Return whether the data are one binary relation of two places, which :class:`IRM` fits."""
+    if len(data.tables) != 1:
+        return False
+    table = data.tables[0]
+    seen_pairs = table.symmetric and not table.distinct  # IRM leaves their diagonal out
+    return (
+        table.arity == 2
+        and table.filled
+        and table.likelihood.name == "bernoulli"
+        and not seen_pairs
+    )
+
+
+def fit_binary(
+    data: Dataset, limits: tuple[int | None, ...], irm: IRM, *, keep: bool = False
+) -> MultiResult:
+    """Fit one binary relation with :class:`IRM`; labels and hyperparameters are the same."""
+    table = data.tables[0]
+    shape = (data.sizes[table.domains[0]], data.sizes[table.domains[1]])
+    links, unseen = (
+        sparse.csr_array((np.ones(len(each)), tuple(each.T)), shape=shape)
+        for each in (table.cells, table.unseen)
+    )
+    kind: Kind = "bipartite"
+    if len(data.domains) == 1:
+        kind = "undirected" if table.symmetric else "directed"
+    relation = BinaryRelation.build(links, unseen=unseen, kind=kind, self_links=not table.distinct)
+    first, last = limits[0], limits[-1]
+    limit = None if first is None or last is None else (first, last)
+    irm.set_params(relation=kind, max_clusters=limit)._fit(relation, keep=keep)
+    found = irm.result_
+    prior, alpha = found.hyper.prior.ravel(), list(found.hyper.alpha)
+    samples = [MultiSample(sample.labels, [prior], alpha) for sample in found.samples]
+    trace = [binary_record(record, len(data.domains)) for record in found.trace]
+    return MultiResult(
+        data, found.labels, [prior], alpha, found.log_evidence, samples, trace, found.converged
+    )
+
+
+def binary_record(record: SweepRecord, n_domains: int) -> MultiRecord:
+    """Return the record of a sweep of :class:`IRM` as that of several relations."""
+    return MultiRecord(
+        record.sweep,
+        "search" if record.moved is not None else "posterior",
+        record.bound,
+        (record.row_clusters, record.column_clusters)[:n_domains],
+        record.moved or 0.0,
+        record.seconds,
+    )

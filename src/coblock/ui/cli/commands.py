@@ -1,0 +1,353 @@
+"""Define the commands."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from coblock.io import refuse
+from coblock.ui.cli import options, results, several
+from coblock.ui.cli.console import NOT_CONVERGED, OutputOptions
+from coblock.ui.cli.new_links import predict, recommend
+from coblock.ui.cli.options import (
+    ClusterOptions,
+    EdgesFile,
+    FitOptions,
+    Formulas,
+    OutFolder,
+    ReadOptions,
+    ReportOptions,
+    Seed,
+)
+
+if TYPE_CHECKING:
+    from coblock.estimator import IRM
+
+TABLES, GRAPHS = ("csv", "parquet"), ("graphml", "gml")
+FORMATS = (*TABLES, "json", *GRAPHS)
+
+
+def fit(
+    *,
+    edges: options.FitFile = None,
+    out: OutFolder,
+    read_options: ReadOptions,
+    fit_options: FitOptions,
+    cluster: ClusterOptions,
+    shown: ReportOptions,
+    output: OutputOptions,
+    force: options.Force = False,
+    formulas: Formulas = False,
+    title: options.ReportTitle = None,
+) -> None:
+    """Find the blocks in a file of edges, and write model, tables and report to a folder.
+
+    The folder gets the model, report.html, report.md and tables, or, after an error, none of them.
+    Directed and undirected relations have no columns.csv. Several relations have a table for each
+    domain instead of rows.csv and columns.csv.
+
+    Ctrl-C stops a fit after the current sweep and prints the command that continues it.
+
+    Example:  coblock fit purchases.csv --row customer --column product --out result
+    """
+    from coblock.analysis.description import describe
+
+    described_relations = several.describe_relations(edges, fit_options)
+    if described_relations is not None:
+        several.refuse_options(read_options, fit_options, cluster, shown)
+        given: dict[str, Any] = {"force": force, "formulas": formulas, "title": title}
+        several.fit_several(described_relations, out, fit_options, output, **given)
+        return
+    assert edges is not None
+    model, checkpoint = fit_options.estimator(), results.checkpoint_of(out)
+    said = shown.read()
+    cluster.check()
+    found: dict[str, object] = {}
+    with results.open_folder(out, force=force) as write:
+        if cluster.scheduler is None:
+            reading = read_options.read(edges, output, fit_options.kind)
+            found = {"edges": reading.edges, "duplicates": reading.duplicates}
+            found["notes"] = list(map(options.with_options, reading.notes))
+            model.set_params(checkpoint=checkpoint)
+            if checkpoint.exists():
+                output.note(f"The fit goes on from {checkpoint}, where it was interrupted.")
+            with output.progress(model), results.interruptible(model):
+                model._fit(reading.relation, keep=True)
+        else:
+            with output.progress(model):
+                _fit_on_cluster(model, edges, cluster, read_options, checkpoint)
+        name = "standard input" if str(edges) == "-" else edges.name
+        described = describe(model.result_, **said)
+        write(results.fill_folder(model, described, title=title or name, formulas=formulas))
+        results.remove_stale(model, out)
+        checkpoint.unlink(missing_ok=True)
+    results.show_result(model, described, out, output, found)
+
+
+def _fit_on_cluster(
+    model: "IRM", edges: Path, cluster: ClusterOptions, read_options: ReadOptions, checkpoint: Path
+) -> None:
+    """Fit a model on the workers of a scheduler, which see ``edges`` at the same path."""
+    from coblock.distributed import ClusterError, DaskEngine, collect
+
+    given, default = asdict(read_options), asdict(ReadOptions())
+    columns = {name: given.pop(name) for name in ("row", "column", "value")}
+    model.set_params(binarize=given.pop("binarize"), checkpoint=checkpoint)
+    local = [name for name, value in given.items() if value != default[name]]
+    if model.n_jobs != 1:
+        local.append("jobs")
+    if local:
+        refuse(
+            f"{', '.join(f'--{name}' for name in local).replace('_', '-')} cannot be used with "
+            "--scheduler: the "
+            "workers detect the layout of a file and have their own threads. Leave it out; unseen "
+            "pairs are edges with a blank --value."
+        )
+    engine = DaskEngine(cluster.scheduler, **columns, security=cluster.security())
+    try:
+        model.set_params(engine=engine)._fit(edges.resolve(), keep=True)
+        collect(model)
+    except ClusterError as error:
+        raise ConnectionError(str(error)) from error
+    except KeyboardInterrupt:
+        if not checkpoint.exists():
+            raise
+        msg = "Interrupted. The same command continues the fit."
+        raise KeyboardInterrupt(msg) from None
+    finally:
+        model.set_params(engine=None)
+
+
+def resume(
+    checkpoint: Annotated[Path, Argument(help="File of an interrupted fit.", metavar="CHECKPOINT")],
+    output: OutputOptions,
+    out: Annotated[
+        Path | None, Option("--out", "-o", help="Folder for the results. Default: as in the fit.")
+    ] = None,
+    formulas: Formulas = False,
+) -> None:
+    """Continue an interrupted fit; the result is identical to that of an uninterrupted fit.
+
+    The checkpoint contains the data and all settings. It is removed when the result is written.
+
+    Example:  coblock resume result.checkpoint
+    """
+    from coblock.analysis.description import describe
+    from coblock.io.multi_checkpoint import FORMAT
+    from coblock.io.multi_file import has_format
+    from coblock.loading import Unfinished
+
+    folder = out or results.folder_of(checkpoint)
+    if has_format(checkpoint, FORMAT):
+        several.resume_several(checkpoint, folder, output, formulas=formulas)
+        return
+    with (
+        Unfinished.open(checkpoint) as unfinished,
+        results.open_folder(folder, force=True) as write,
+    ):
+        model = unfinished.model
+        with output.progress(model), results.interruptible(model):
+            unfinished.fit(keep=True)
+        described = describe(model.result_)
+        write(results.fill_folder(model, described, title=folder.name, formulas=formulas))
+        results.remove_stale(model, folder)
+        checkpoint.unlink(missing_ok=True)
+    results.show_result(model, described, folder, output, {})
+
+
+def demo(output: OutputOptions, seed: Seed = 0, out: OutFolder = Path("coblock-demo")) -> None:
+    """Find the blocks in the votes of a US Senate, print them and write a report.
+
+    Example:  coblock demo --seed 1
+    """
+    from rich.console import Group
+
+    from coblock.analysis.description import describe
+    from coblock.datasets import load_senate
+    from coblock.estimator import IRM
+    from coblock.model.relation import Relation
+    from coblock.ui.terminal import Mosaic, path_line, senate_page
+
+    senate = load_senate()
+    relation = Relation.build(senate.values, row_names=senate.senators, column_names=senate.votes)
+    model = IRM(random_state=seed)
+    with results.open_folder(out, force=True) as write:
+        with output.progress(model):
+            model.fit(relation)
+        parties = dict(zip(senate.senators, senate.parties, strict=True))
+        found = describe(model.result_, labels=parties)
+        write(results.fill_folder(model, found, title="Roll calls of the 109th US Senate"))
+    output.show(
+        lambda: Group(
+            senate_page(model, senate.senators, senate.parties),
+            Mosaic(relation, model.result_.labels),
+            path_line("\nReport: ", (out / results.REPORT).resolve()),
+        ),
+        results.result_data(model, found, out),
+    )
+
+
+def evaluate(
+    edges: EdgesFile,
+    read_options: ReadOptions,
+    fit_options: FitOptions,
+    output: OutputOptions,
+    share: Annotated[
+        float, Option(min=0.0, max=1.0, help="Share of the observed cells to hold out.")
+    ] = 0.1,
+    runs: Annotated[int, Option(min=1, help="Number of fits; each holds out other cells.")] = 5,
+    largest: Annotated[
+        int, Option(min=2, help="Most cells to hold out. A larger share is sampled.")
+    ] = 5_000_000,
+) -> None:
+    """Measure how well a fit predicts: hold out cells, fit the others, score the held-out cells.
+
+    Two simple predictions are scored beside it: the density of the relation, and the degrees of row
+    and column.
+
+    Example:  coblock evaluate purchases.csv --runs 10 --inference cvb0
+    """
+    from sklearn.exceptions import ConvergenceWarning
+
+    from coblock.analysis.evaluation import evaluate as run_protocol
+    from coblock.ui.terminal import evaluation_page
+
+    model = fit_options.estimator()
+    reading = read_options.read(edges, output, fit_options.kind)
+    with output.progress(model, fits=runs * fit_options.n_init) as warned:
+        found = run_protocol(
+            reading.relation, model, share=share, runs=runs, seed=fit_options.seed, largest=largest
+        )
+    unconverged = sum(isinstance(warning, ConvergenceWarning) for warning in warned)
+    if unconverged:
+        note = f"{unconverged} of {runs} fits had not converged after {model.max_iter:,} sweeps."
+        output.note(f"{note} Increase --max-iter or --tol.")
+    data = asdict(found) | {"share": share, "converged": not unconverged}
+    output.show(lambda: evaluation_page(found, share), data)
+    if unconverged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def report(
+    model: options.ModelFile,
+    shown: ReportOptions,
+    output: OutputOptions,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", help="HTML or Markdown (.md) file. Default: report.html there."),
+    ] = None,
+    title: Annotated[str | None, Option(help="Page title. Default: the relation's size.")] = None,
+) -> None:
+    """Write the report of a fitted model: one HTML page that needs no network, or Markdown.
+
+    Example:  coblock report result --title "Our shops"
+    """
+    path = out or (model if model.is_dir() else model.parent) / results.REPORT
+    results.make_parents(path)
+    fitted = results.load_model(model)
+    if results.is_several(fitted):
+        several.refuse_options(shown)
+    fitted.report(path, title=title, **({} if results.is_several(fitted) else shown.read()))
+    output.show_file(path)
+
+
+def export(
+    model: options.ModelFile,
+    to: Annotated[Any, Option("--to", help="File format.", metavar="|".join(FORMATS))],
+    out: Annotated[Path, Option("--out", "-o", help="Folder for csv and parquet, else a file.")],
+    output: OutputOptions,
+    graph: Annotated[
+        Path | None,
+        Option(
+            help="GraphML or GML file; its nodes get the clusters as an attribute. Default: a new "
+            "graph of the links."
+        ),
+    ] = None,
+    force: options.Force = False,
+    formulas: Formulas = False,
+) -> None:
+    """Write the clusters and blocks for other programs, as tables, JSON or a graph.
+
+    Example:  coblock export result --to graphml --out clusters.graphml
+    """
+    from coblock.io.annotate import label_graph, to_graph, write_graph
+    from coblock.io.export import write_json, write_tables
+    from coblock.io.readers import load_graph_file
+    from coblock.model.checks import check_choice
+
+    check_choice("--to", to, FORMATS)
+    if graph is not None and to not in GRAPHS:
+        refuse(f"--graph can be used with --to graphml or gml, not with {to}.")
+    results.make_parents(out)
+    fitted = results.load_model(model)
+    result: Any = fitted.result_
+    if results.is_several(fitted):
+        several.export_several(result, to, out, force=force, formulas=formulas)
+    elif to in TABLES:
+        with results.open_folder(out, force=force) as write:
+            write(lambda new: write_tables(result, new, kind=to, formulas=formulas))
+    elif to == "json":
+        write_json(result, out)
+    elif graph is None:
+        write_graph(to_graph(fitted), out, to)
+    else:
+        labelled = load_graph_file(graph)
+        label_graph(labelled, fitted)
+        write_graph(labelled, out, to)
+    output.show_file(out)
+
+
+def generate(
+    out: OutFolder,
+    output: OutputOptions,
+    rows: Annotated[int, Option(min=1, help="Number of rows.")] = 100,
+    columns: Annotated[int, Option(min=1, help="Number of columns.")] = 200,
+    clusters: Annotated[
+        tuple[int, int],
+        Option(help="Row clusters and column clusters; 0 0 draws both from the prior."),
+    ] = (4, 5),
+    alpha: Annotated[float, Option(help="Concentration of the prior, for --clusters 0 0.")] = 1.0,
+    seed: Seed = 0,
+    force: options.Force = False,
+) -> None:
+    """Draw a relation from the model: edges.csv, and the true clusters in rows.csv and columns.csv.
+
+    Example:  coblock generate --rows 100 --columns 200 --clusters 4 5 --out made
+    """
+    import polars as pl
+    from rich.console import Group
+
+    from coblock.generate import generate as draw
+    from coblock.generate import planted
+    from coblock.io.atomic import write_atomic
+    from coblock.ui.terminal import path_line
+
+    if clusters == (0, 0):
+        drawn = draw(rows, columns, alpha=alpha, random_state=seed)
+    else:
+        drawn = planted((rows, columns), clusters, seed)
+    row, column = (index.tolist() for index in drawn.X.nonzero())
+    tables: dict[str, dict[str, Any]] = {
+        "edges": {"row": [f"row{i}" for i in row], "column": [f"column{j}" for j in column]},
+        "rows": {"name": [f"row{i}" for i in range(rows)], "cluster": drawn.row_labels},
+        "columns": {"name": [f"column{j}" for j in range(columns)], "cluster": drawn.column_labels},
+    }
+
+    def fill(staging: Path) -> None:
+        for name, table in tables.items():
+            write_atomic(staging / f"{name}.csv", pl.DataFrame(table).write_csv().encode())
+
+    with results.open_folder(out, force=force) as write:
+        write(fill)
+    K1, K2 = drawn.probability.shape
+    sides = f"{rows:,} rows in {K1} clusters and {columns:,} columns in {K2} clusters"
+    sizes = f"{drawn.X.nnz:,} links between {sides}."
+    data: dict[str, object] = {"rows": rows, "columns": columns, "links": int(drawn.X.nnz)}
+    data |= {"row_clusters": K1, "column_clusters": K2}
+    data["files"] = {f"{name}.csv": str(out / f"{name}.csv") for name in tables}
+    output.show(lambda: Group(sizes, path_line("Written: ", out)), data)
+
+
+COMMANDS = (demo, fit, resume, report, predict, recommend, evaluate, generate, export)

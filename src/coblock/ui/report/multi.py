@@ -1,0 +1,288 @@
+"""Render a model of several relations: domains first, then relations; HTML or Markdown."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from coblock.io.atomic import write_atomic
+from coblock.io.multi_export import file_stems
+from coblock.kernels import Floats
+from coblock.model.dataset import Table
+from coblock.model.likelihoods.categorical import Categorical
+from coblock.model.multi_result import MultiResult, relation_means
+from coblock.ui import style
+from coblock.ui.plots import FROM_ZERO
+from coblock.ui.report import (
+    MAX_TITLE,
+    NOT_SHOWN,
+    SEEDS,
+    check_page,
+    load_template,
+    read_asset,
+    security_policy,
+)
+from coblock.ui.report.markdown import escape
+from coblock.ui.style import STEPS, percent, quantity
+
+MAX_MEMBERS = 20_000  # names on the page, of all domains together
+MAX_SIDE = 40  # clusters along a side of a heat map
+MAX_BLOCKS = 30  # lines of a table of blocks
+MARKDOWN_MEMBERS = 10  # named of each cluster
+CELL, MARGIN = 30, 34  # pixels of a block, and of the numbers beside the map
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLine:
+    """A cluster with its most certain members, each with its certainty."""
+
+    number: int
+    size: int
+    certainty: float
+    members: list[tuple[str, float]]
+
+    @property
+    def left_out(self) -> int:
+        """Members that are not listed."""
+        return self.size - len(self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLine:
+    """A block of a relation: a cluster for each place, the value in words, and its shade."""
+
+    clusters: tuple[int, ...]
+    value: str
+    deviation: float
+    shade: int
+
+
+def write_multi_report(
+    result: MultiResult,
+    path: str | Path,
+    *,
+    settings: Mapping[str, object],
+    title: str | None = None,
+) -> None:
+    """Write the report: one HTML file that needs no network, or Markdown (``.md``)."""
+    path = check_page(path)
+    title = style.truncate(title or multi_title(result), MAX_TITLE)
+    if path.suffix == ".md":
+        page = render_multi_markdown(result, title=title)
+    else:
+        page = render_multi(result, settings=settings, title=title)
+    write_atomic(path, page.encode("utf-8", "replace"))
+
+
+def multi_title(result: MultiResult) -> str:
+    """Return the numbers of domains and relations in words."""
+    domains, relations = len(result.data.domains), len(result.data.tables)
+    return f"{quantity(relations, 'relation')} over {quantity(domains, 'domain')}"
+
+
+def render_multi(result: MultiResult, *, settings: Mapping[str, object], title: str) -> str:
+    """Return the HTML of the report."""
+    css = f"{style.css_colours()}\n{read_asset('report.css')}"
+    script = f'"use strict";\n(() => {{\n{read_asset("multi.js")}}})();\n'
+    shown = {name: value for name, value in settings.items() if name not in NOT_SHOWN}
+    release = version("coblock")
+    return load_template("multi.html.j2").render(
+        title=title,
+        policy=security_policy(css, script),
+        style=Markup(css),
+        script=Markup(script),
+        version=release,
+        result=result,
+        domains=domain_sections(result, MAX_MEMBERS),
+        relations=relation_sections(result),
+        state=_state(result),
+        frame={"cell": CELL, "margin": MARGIN},
+        settings=[
+            (name, style.display_setting(shown[name]))
+            for name in sorted(shown, key=lambda name: name not in SEEDS)
+        ],
+        bibtex=read_asset("citation.bib").replace("VERSION", release),
+    )
+
+
+def _state(result: MultiResult) -> str:
+    sweeps = quantity(len(result.trace), "sweep")
+    return f"Converged after {sweeps}" if result.converged else f"Stopped after {sweeps}"
+
+
+def domain_sections(result: MultiResult, most: int) -> list[dict[str, Any]]:
+    """Return name and clusters of each domain; ``most`` names are shown, shared by clusters."""
+    data = result.data
+    per_cluster = max(most // sum(int(label.max()) + 1 for label in result.labels), 1)
+    stems = file_stems(data.domain_names)
+    sections = []
+    for d, name in enumerate(data.domain_names):
+        label = result.labels[d]
+        certainty = result.memberships[d][np.arange(label.size), label]
+        lines = []
+        for k in range(int(label.max()) + 1):
+            members = np.flatnonzero(label == k)
+            order = members[np.argsort(-certainty[members], kind="stable")][:per_cluster]
+            listed = [
+                (style.display_name(data.domains[d].names, int(o)), float(certainty[o]))
+                for o in order
+            ]
+            lines.append(ClusterLine(k, members.size, float(certainty[members].mean()), listed))
+        sections.append(
+            {
+                "name": name,
+                "objects": label.size,
+                "clusters": lines,
+                "complete": not any(line.left_out for line in lines),
+                "file": f"{stems[d]}.csv",
+                "alpha": result.alpha[d],
+            }
+        )
+    return sections
+
+
+def relation_sections(result: MultiResult) -> list[dict[str, Any]]:
+    """Return places, evidence and blocks of each relation."""
+    data, means = result.data, relation_means(result)
+    sections = []
+    for r, table in enumerate(data.tables):
+        mean = means[table.name]
+        domains = [data.domain_names[d] for d in table.domains]
+        blocks = block_lines(result, r, mean)
+        sections.append(
+            {
+                "name": table.name,
+                "places": list(zip(table.places, domains, strict=True)),
+                "likelihood": table.likelihood.name,
+                "cells": table.n_observed(data.sizes),
+                "stored": len(table.cells),
+                "shape": mean.shape[: table.arity],
+                "evidence": result.partition.relation_evidence(r),
+                "average": _in_words(table, _average(result, r)),
+                "what": value_noun(table),
+                "blocks": sorted(blocks, key=lambda line: -line.deviation)[:MAX_BLOCKS],
+                "n_blocks": len(blocks),
+                "map": _heat_map(blocks, mean.shape[:2]) if table.arity == 2 else None,
+            }
+        )
+    return sections
+
+
+def value_noun(table: Table) -> str:
+    """Return what the mean of a block is."""
+    known = {"bernoulli": "probability", "poisson": "mean count", "normal": "mean value"}
+    if isinstance(table.likelihood, Categorical):
+        return "most probable category"
+    return known.get(table.likelihood.name, "mean")
+
+
+def block_lines(result: MultiResult, r: int, mean: Floats) -> list[BlockLine]:
+    """Return every block with its value, its shade and how far it is from the average.
+
+    The distance of categories is half the sum of the differences of their probabilities.
+    """
+    table, average = result.data.tables[r], _average(result, r)
+    difference = np.abs(mean - average)
+    level = mean
+    if isinstance(table.likelihood, Categorical):
+        difference, level = difference.sum(axis=-1) / 2.0, mean.max(axis=-1)
+    shade = shades_of(table, level)
+    return [
+        BlockLine(at, _in_words(table, mean[at]), float(difference[at]), int(shade[at]))
+        for at in np.ndindex(*level.shape)
+    ]
+
+
+def shades_of(table: Table, level: Floats) -> Any:
+    """Return the number of the shade of each block: from 0, or from the smallest real value."""
+    low = 0.0 if table.likelihood.name in FROM_ZERO else level.min()
+    span = max(float(level.max() - low), 1e-300)
+    return np.rint((level - low) / span * (STEPS - 1)).astype(int)
+
+
+def _average(result: MultiResult, r: int) -> Floats:
+    """Return the predictive mean of all cells as one block."""
+    table = result.data.tables[r]
+    total = result.partition.tensor(r).sum(axis=tuple(range(table.arity)))
+    prior = result.priors[r].reshape(-1, 1)
+    return table.likelihood.predictive_mean(tuple(np.array([each]) for each in total), prior)[0]
+
+
+def _in_words(table: Table, mean: Any) -> str:
+    """Return the value of a block: a probability, a number, or a category with its probability."""
+    if isinstance(table.likelihood, Categorical):
+        best = int(np.argmax(mean))
+        name = style.truncate(str(table.likelihood.categories[best]), 40)
+        return f"{name} {percent(float(mean[best]))}"
+    value = float(mean)
+    return percent(value) if table.likelihood.name == "bernoulli" else f"{value:.3g}"
+
+
+def _heat_map(blocks: list[BlockLine], shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the blocks of the largest clusters, and the size of the picture in pixels."""
+    rows, columns = (min(size, MAX_SIDE) for size in shape)
+    shown = [line for line in blocks if line.clusters[0] < rows and line.clusters[1] < columns]
+    return {
+        "rows": rows,
+        "columns": columns,
+        "width": MARGIN + CELL * columns,
+        "height": MARGIN + CELL * rows,
+        "blocks": shown,
+        "complete": len(shown) == len(blocks),
+    }
+
+
+def render_multi_markdown(result: MultiResult, *, title: str) -> str:
+    """Return the report as Markdown: domains with their clusters, then relations."""
+    lines = [
+        f"# {escape(title)}",
+        "",
+        f"- log evidence {result.log_evidence:,.1f} (log probability of all data and clusters "
+        "together; of two fits to the same data, the larger is better)",
+        f"- {_state(result)} (a sweep is one pass over all objects)",
+        "",
+        "Certainty is the probability of the cluster of an object given the clusters of all "
+        "others.",
+        "",
+    ]
+    for domain in domain_sections(result, MAX_MEMBERS):
+        clusters = quantity(len(domain["clusters"]), "cluster")
+        lines += [f"## Domain {escape(domain['name'])}", ""]
+        lines += [f"{quantity(domain['objects'], 'object')} in {clusters}.", ""]
+        for line in domain["clusters"]:
+            members = ", ".join(escape(name) for name, _ in line.members[:MARKDOWN_MEMBERS])
+            more = line.size - min(len(line.members), MARKDOWN_MEMBERS)
+            rest = f" and {more:,} more" if more else ""
+            lines.append(
+                f"- cluster {line.number}: {quantity(line.size, 'object')}, certainty "
+                f"{percent(line.certainty)}: {members}{rest}"
+            )
+        lines.append("")
+    for relation in relation_sections(result):
+        lines += _markdown_relation(relation)
+    return "\n".join(lines)
+
+
+def _markdown_relation(relation: Mapping[str, Any]) -> list[str]:
+    """Return a section with the blocks that are farthest from the average."""
+    places = [escape(place) for place, _ in relation["places"]]
+    lines = [
+        f"## Relation {escape(relation['name'])}({', '.join(places)})",
+        "",
+        f"{relation['likelihood']}, {quantity(relation['cells'], 'observed cell')}, log evidence "
+        f"{relation['evidence']:,.1f}. All cells: {escape(relation['average'])}.",
+        "",
+        f"| {' | '.join(f'{place} cluster' for place in places)} | {relation['what']} |",
+        "|---" * (len(places) + 1) + "|",
+    ]
+    for block in relation["blocks"]:
+        cells = (*map(str, block.clusters), escape(block.value))
+        lines.append(f"| {' | '.join(cells)} |")
+    left = relation["n_blocks"] - len(relation["blocks"])
+    if left:
+        lines += ["", f"{left:,} blocks that are nearer to the average are left out."]
+    return [*lines, ""]
