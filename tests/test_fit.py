@@ -458,6 +458,13 @@ def test_fit_that_ends_at_max_iter_warns_with_advice(small):
         run_fit(small, Settings(max_iter=3))
 
 
+def test_warning_does_not_blame_a_change_below_the_tolerance(small):
+    labels = [np.zeros(size, dtype=np.int32) for size in small.sizes]
+    fit = Fit(small, Settings(refine=False, max_iter=2), 0, soft_labels(labels, 1.0))
+    with pytest.warns(ConvergenceWarning, match="their average had just begun"):
+        assert fit.run().trace[-1].change < 1e-5
+
+
 def test_callback_stops_the_sweeps():
     start = scripted(Settings(refine=False), [1.0])
     result = start.run(lambda record: record.sweep == 5)

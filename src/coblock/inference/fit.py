@@ -389,7 +389,10 @@ def _warn_if_not_converged(result: Result, settings: Settings) -> None:
     if result.converged or len(trace) < settings.max_iter:
         return
     what = "bound" if settings.inference == "vb" else "memberships"
-    why = f"the last change was {last_change(trace, settings):.2g}, tol is {settings.tol:g}"
+    change = last_change(trace, settings)
+    why = f"the last change was {change:.2g}, tol is {settings.tol:g}"
+    if change < settings.tol:
+        why = "their average had just begun" if settings.averages else "one is too few"
     if trace[-1].moved is not None:  # hard labels: tol is not the rule of this phase
         why = "the search, or the sampling after it, was not finished"
     warnings.warn(
