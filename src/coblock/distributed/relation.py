@@ -137,6 +137,7 @@ class ShardedRelation:
     symmetric: ClassVar[bool] = False
     own_link: ClassVar[Floats] = NOTHING
     own_seen: ClassVar[Floats] = NOTHING
+    copies: ClassVar[tuple[float, ...]] = (1.0, 1.0)
     likelihood: ClassVar[Likelihood] = Bernoulli()
 
     @property

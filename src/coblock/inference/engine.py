@@ -23,6 +23,7 @@ from coblock.kernels.moves import best_splits
 from coblock.kernels.score import score_tables
 from coblock.kernels.screen import label_batch, screen_tables
 from coblock.model.partition import Partition
+from coblock.model.relation import RelationData
 from coblock.model.state import SoftState
 
 BATCHES = 16  # per sweep and domain, where the user gives no batch size
@@ -35,6 +36,7 @@ class Schedule:
     """Cuts a sweep into batches."""
 
     batch_size: int | tuple[int, int] | None = None  # None: chosen by the number of objects
+    sequential_up_to: int = SEQUENTIAL_UP_TO  # objects in all, where it is None
 
     def is_sequential(self, sizes: tuple[int, ...]) -> bool:
         """Return whether objects are updated one after another."""
@@ -44,7 +46,7 @@ class Schedule:
         """Return how many objects of domain ``d`` are updated together."""
         if self.batch_size is not None:
             return self.batch_size if isinstance(self.batch_size, int) else self.batch_size[d]
-        return 1 if sum(sizes) <= SEQUENTIAL_UP_TO else -(-sizes[d] // BATCHES)
+        return 1 if sum(sizes) <= self.sequential_up_to else -(-sizes[d] // BATCHES)
 
     def coarser(self, sizes: tuple[int, ...], count: int) -> "Schedule":
         """Return a schedule with so many batches a domain, where the user gives no batch size."""
@@ -165,6 +167,7 @@ class LocalEngine:
             fresh, log_normaliser = self._label(partition, d, objects, numbers[d], tables[d])
             partition.relabel(d, objects, fresh)
             total += float(log_normaliser.sum())
+            total += more_copies(partition.relation, d, objects) * log_normaliser[-1]
         return total
 
     def _label(
@@ -183,6 +186,9 @@ class LocalEngine:
             kernel(domain, other, tables, objects[part], numbers[part], *out)
 
         self.map(label, parts(objects.size))
+        if uniform.size and more_copies(partition.relation, d, objects):
+            last = (fresh[-1:], log_normaliser[-1:], NO_TABLE)
+            kernel(domain, other, tables, objects[-1:], NO_NUMBERS, *last)
         return fresh, log_normaliser
 
     def sweep_memberships(self, state: SoftState, step: float = 1.0) -> SoftSweep:
@@ -198,6 +204,11 @@ class LocalEngine:
             results, fresh = self._update(state, d, objects, step)
             leave_one_out += sum(float(part.log_normaliser.sum()) for part in results)
             entropy += sum(float(part.entropy.sum()) for part in results)
+            more = more_copies(state.relation, d, objects)
+            if more:
+                leave_one_out += more * results[-1].log_normaliser[-1]
+                entropy += more * results[-1].entropy[-1]
+                results[-1].m[:] += more * (fresh[-1] - state.q[d][-1])
             moved[d] += float(np.abs(fresh - state.q[d][objects]).sum())
             apply_batch(state, d, objects, fresh, results)
         change = max(total / size for total, size in zip(moved, sizes, strict=True))
@@ -230,16 +241,23 @@ class LocalEngine:
 
     def propose_splits(self, partition: Partition, d: int, rng: np.random.Generator) -> list[Split]:
         """Return the best split found of every cluster; see :class:`Engine`."""
-        label, sizes = partition.labels[d], partition.m[d].astype(np.int64)
+        label = partition.labels[d]
+        sizes = np.bincount(label, minlength=partition.m[d].size)
         members, start = np.argsort(label, kind="stable").astype(np.int32), starts_of(sizes)
         gain, side = np.empty(sizes.size), np.empty(label.size, np.int8)
         views = (partition.domain(d), partition.domain(-1 - d), members, start)
-        how = (shared_prior(partition), draw_seeds(sizes, rng), SEARCH.split_passes)
+        copies = partition.relation.copies[d]
+        how = (shared_prior(partition), draw_seeds(sizes, rng), SEARCH.split_passes, copies)
         slices = range(min(PARTS, sizes.size))
         self.map(
             lambda s: best_splits(*views, *how, np.arange(s, sizes.size, PARTS), gain, side), slices
         )
         return list(zip(gain.tolist(), np.split(side, start[1:-1]), strict=True))
+
+
+def more_copies(relation: RelationData, d: int, objects: Indices) -> float:
+    """Return the objects that the last one of a batch stands for, beside itself (MODEL 16)."""
+    return relation.copies[d] - 1.0 if objects[-1] == relation.sizes[d] - 1 else 0.0
 
 
 def label_kernel(

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 from coblock.inference.degrees import DegreeSearch, normalised_labels
-from coblock.inference.engine import Engine, LocalEngine, Schedule
+from coblock.inference.engine import SEQUENTIAL_UP_TO, Engine, LocalEngine, Schedule
 from coblock.inference.gibbs import GibbsSampler
 from coblock.inference.phase import Outcome, Phase
 from coblock.inference.posterior import PosteriorAverage, PosteriorChains
@@ -33,8 +33,10 @@ from coblock.inference.start import (
 from coblock.inference.variational import FIRST_UPDATE, SECOND_ORDER_FROM, Variational
 from coblock.kernels import Floats, Indices
 from coblock.model.degrees import DegreeChoice
+from coblock.model.grouping import GroupedRelation, group
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition, initial_hyper
+from coblock.model.relation import Relation
 from coblock.model.result import Result, make_result
 from coblock.model.state import SoftState
 from coblock.model.trace import Callback, SweepRecord
@@ -107,8 +109,14 @@ class Start:
         if q is None:
             assert labels is not None
             q = soft_labels(labels, 1.0)
+        relation = self.relation
+        if isinstance(relation, GroupedRelation):
+            assert labels is not None
+            labels = list(map(np.take, labels, relation.objects))
+            q = [table[objects] for table, objects in zip(q, relation.objects, strict=True)]
+            relation = relation.full
         return make_result(
-            self.relation,
+            relation,
             q,
             found.hyper,
             self.trace,
@@ -320,7 +328,7 @@ class Fit:
 
         def run_start(number: int) -> Result:
             with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
-                local = LocalEngine(Schedule(settings.batch_size), pool)
+                local = LocalEngine(self._schedule(), pool)
                 chosen = local if engine is None else engine
                 return self._start(number, chosen, keep=one_by_one).run(callback)
 
@@ -341,10 +349,25 @@ class Fit:
             return self.current
         seeds = np.random.SeedSequence(self.seed, spawn_key=(number,))
         rng = np.random.default_rng(seeds)
-        start = Start(self.relation, self.settings, rng, engine, self.initial)
+        start = Start(self.grouped(), self.settings, rng, engine, self.initial)
         if keep:
             self.current = start
         return start
+
+    def grouped(self) -> Any:
+        """Return the relation of the starts, in which all objects without cells are one.
+
+        Only the default phases and schedule know such an object.
+        """
+        default = self.settings.phases == ("search", "posterior") and self.initial is None
+        if default and self.settings.batch_size is None and isinstance(self.relation, Relation):
+            return group(self.relation)
+        return self.relation
+
+    def _schedule(self) -> Schedule:
+        """Return the schedule of a local engine; grouped objects count, too."""
+        few = sum(self.relation.sizes) <= SEQUENTIAL_UP_TO
+        return Schedule(self.settings.batch_size, SEQUENTIAL_UP_TO if few else 0)
 
 
 def set_engine(start: Start, engine: Engine) -> None:

@@ -248,11 +248,12 @@ def _unpack_fit(header: Header, tensors: Tensors, relation: Any) -> StoredFit:
     one_by_one = LocalEngine(Schedule(1))  # of a Gibbs chain; Fit.run sets that of other phases
     shared = dict(zip(SHARED, (relation, settings, initial, rng, one_by_one), strict=True))
     ended = unpack(header["ended"], rest, shared)
-    current = unpack(header["current"], rest, shared)
+    fit = Fit(relation, settings, header["seed"], initial, ended)
+    current = unpack(header["current"], rest, shared | {"relation": fit.grouped()})
     fits = is_of_type(ended, list[Result]) and isinstance(current, Start | None)
     require(fits and len(ended) < settings.n_init, "it has other starts than it should.")
     require(not rest, f"it has {len(rest)} tensors that belong nowhere.")
-    fit = Fit(relation, settings, header["seed"], initial, ended, current)
+    fit.current = current
     parameters = model_file.read_parameters(header["parameters"])
     return StoredFit(fit, parameters, header["feature_names"])
 

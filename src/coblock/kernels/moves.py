@@ -222,6 +222,14 @@ def count_sides(
 
 
 @kernel
+def add_copies(counts: SideCounts, cells: Floats, s: int, copies: float) -> None:
+    """Add so many members without links or unseen cells to a side."""
+    counts.m[s] += copies
+    for l in range(cells.size):
+        counts.N[s, l] += copies * cells[l]
+
+
+@kernel
 def assign_sides(
     profiles: Incidence, cells: Floats, counts: SideCounts, prior: tuple[float, float]
 ) -> NDArray[np.int8]:
@@ -277,15 +285,18 @@ def best_split(
     prior: tuple[float, float],
     seeds: NDArray[np.int64],
     passes: int,
+    copies: float,
 ) -> tuple[float, NDArray[np.int8]]:
     """Return gain and sides of the best split around the pairs of members ``seeds``.
 
-    All members choose a side, the sides are counted, and so on until none changes.
+    All members choose a side, the sides are counted, and so on until none changes. The last
+    member stands for ``copies`` more like it.
     """
     members = np.arange(profiles.link_start.size - 1)
     best, best_side = -np.inf, np.zeros(members.size, np.int8)
     whole, counts = zero_counts(1, cells.size), zero_counts(2, cells.size)
     count_sides(profiles, members, best_side, cells, whole)
+    add_copies(whole, cells, 0, copies)
     unsplit = unsplit_values(whole, prior)
     for t in range(seeds.shape[0]):
         count_sides(profiles, seeds[t], np.arange(2).astype(np.int8), cells, counts)
@@ -295,6 +306,7 @@ def best_split(
             if (side == before).all():
                 break
             count_sides(profiles, members, side, cells, counts)
+            add_copies(counts, cells, side[-1], copies)
         gain = split_gain(counts, prior, unsplit)
         if gain > best:
             best, best_side = gain, side
@@ -310,6 +322,7 @@ def best_splits(
     prior: tuple[float, float],
     seeds: NDArray[np.int64],
     passes: int,
+    copies: float,
     clusters: NDArray[np.int64],
     gain: Floats,
     side: NDArray[np.int8],
@@ -317,7 +330,7 @@ def best_splits(
     """Write gain and sides of the best split of some clusters; their ``members`` are sorted.
 
     ``start`` is the position of the first member of each cluster. The gain of a single member
-    is minus infinity.
+    is minus infinity. The last object of the domain stands for ``copies`` objects.
     """
     P, L, new_cluster = len(domain.incidence), other.m.size, math.log(domain.alpha)
     cells = np.empty(P * L)
@@ -331,5 +344,6 @@ def best_splits(
             if domain.repeated:  # an object is not its own neighbour
                 cells[p * L + k] -= 1.0
         profiles = member_profiles(domain, some, other.hard, L)
-        found, sides = best_split(profiles, cells, prior, seeds[k], passes)
+        more = copies - 1.0 if domain.hard[-1] == k else 0.0
+        found, sides = best_split(profiles, cells, prior, seeds[k], passes, more)
         gain[k], side[start[k] : start[k + 1]] = found + new_cluster, sides

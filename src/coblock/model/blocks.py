@@ -41,6 +41,8 @@ class Blocks:
         """Count the cells of a hard partition, with room for so many clusters of each domain."""
         pairs = zip(labels, clusters or (0,) * len(labels), strict=True)
         m = [np.bincount(label, minlength=K).astype(np.float64) for label, K in pairs]
+        for sizes, label, copies in zip(m, labels, relation.copies, strict=False):
+            sizes[label[-1]] += copies - 1.0
         shape = (m[0].size, m[-1].size)
         links, unseen = relation.count_cells(labels, shape)
         self_pairs = np.diag(m[0]) if relation.repeated else np.zeros(shape)
@@ -54,8 +56,11 @@ class Blocks:
         """Add up the memberships of the two ends of all cells."""
         links, unseen = relation.expected_cells(q, hard)
         self_pairs = q[0].T @ q[0] if relation.repeated else np.zeros(links.shape)
-        own = own_cells(relation) @ q[0]
-        return cls(relation, [column_sums(each) for each in q], links, unseen, self_pairs, own)
+        if relation.repeated and relation.copies[0] > 1.0:
+            self_pairs += (relation.copies[0] - 1.0) * np.outer(q[0][-1], q[0][-1])
+        own, pairs = own_cells(relation) @ q[0], zip(q, relation.copies, strict=False)
+        m = [column_sums(each) + (copies - 1.0) * each[-1] for each, copies in pairs]
+        return cls(relation, m, links, unseen, self_pairs, own)
 
     def derive_tables(self) -> None:
         """Compute ``n`` and ``N`` from the sums and sizes.
@@ -124,7 +129,12 @@ class Blocks:
 
 
 def own_cells(relation: RelationData) -> Floats:
-    """Return for each object whether its cell with itself is a link, and an observed non-link."""
+    """Return the numbers of links and observed non-links of each object with itself.
+
+    They are 0 or 1, unless an object stands for many.
+    """
     if relation.repeated and not relation.symmetric:
-        return np.stack((relation.own_link, relation.own_seen - relation.own_link))
+        cells = np.stack((relation.own_link, relation.own_seen - relation.own_link))
+        cells[:, -1] *= relation.copies[0]
+        return cells
     return np.zeros((2, relation.sizes[0]))

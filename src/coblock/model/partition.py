@@ -70,8 +70,8 @@ class Partition:
         likelihood, statistics = self.relation.likelihood, self.blocks.statistics()
         self.hyper.prior = likelihood.learn_prior(statistics, self.hyper.prior, "newton")
         self.hyper.alpha = [
-            crp_concentration(int((m > 0).sum()), size, alpha)
-            for m, size, alpha in zip(self.m, self.relation.sizes, self.hyper.alpha, strict=True)
+            crp_concentration(int((m > 0).sum()), int(m.sum()), alpha)
+            for m, alpha in zip(self.m, self.hyper.alpha, strict=True)
         ]
 
     def log_joint(self) -> float:
@@ -117,6 +117,10 @@ class Partition:
             return
         objects, fresh = objects[moved], fresh[moved]
         blocks.m[d] += np.bincount(fresh, minlength=K) - np.bincount(label[objects], minlength=K)
+        if objects[-1] == label.size - 1:
+            more = self.relation.copies[d] - 1.0
+            blocks.m[d][label[-1]] -= more
+            blocks.m[d][fresh[-1]] += more
         tables = (blocks.links, blocks.unseen) if d == 0 else (blocks.links.T, blocks.unseen.T)
         relabel(self.domain(d), objects, fresh, label, self.labels[-1 - d], *tables)
         if self.relation.repeated:

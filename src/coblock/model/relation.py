@@ -61,6 +61,10 @@ class RelationData(Protocol):
     def own_seen(self) -> Floats:
         """Whether the cells of objects with themselves are seen, directed relations only."""
 
+    @property
+    def copies(self) -> tuple[float, ...]:
+        """Objects that the last one of each domain stands for (MODEL 16)."""
+
     def count_cells(
         self, labels: list[Indices], clusters: tuple[int, int]
     ) -> tuple[Floats, Floats]:
@@ -233,11 +237,6 @@ class Relation:
         return tuple(Domain(size, each) for size, each in zip(self.shape, names, strict=True))
 
     @property
-    def places(self) -> tuple[int, int]:
-        """The domain that fills each place."""
-        return (0, 0) if self.repeated else (0, 1)
-
-    @property
     def repeated(self) -> bool:
         """Whether rows and columns are the same objects."""
         return self.kind != "bipartite"
@@ -251,6 +250,11 @@ class Relation:
     def sizes(self) -> tuple[int, ...]:
         """Number of objects of each domain."""
         return self.shape[:1] if self.repeated else self.shape
+
+    @property
+    def copies(self) -> tuple[float, ...]:
+        """Objects that the last one of each domain stands for: itself."""
+        return (1.0,) * len(self.sizes)
 
     @property
     def n_links(self) -> int:
