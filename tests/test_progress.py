@@ -3,13 +3,14 @@
 import io
 import re
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from coblock.model.trace import SweepRecord, log_sweeps, sweep_line
-from coblock.ui.cli.console import Forecast, fit_counter, progress_bar
+from coblock.ui.cli.console import Forecast, fit_counter, phase_of, progress_bar
 
 
 def sweep(number: int, change: float, each: float = 0.5) -> SweepRecord:
@@ -90,10 +91,33 @@ def test_the_bar_fits_on_one_line():
     with progress_bar(console, model, 1) as update:
         update(SweepRecord(999, 1.2e-5, 0.0, -12_345_678.0, 120, 340, 5000.0))
         update(SweepRecord(1000, 1.2e-5, 0.0, -12_345_678.0, 120, 340, 5004.5))
-    assert "1:15:00 left, sweep 1000, change 1e-05," in screen.getvalue()
+    assert "1:15:00 left, updating memberships (change 1e-05):" in screen.getvalue()
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).splitlines()
     assert max(map(len, lines)) <= 60
-    assert len([line for line in lines if "sweep" in line]) == 1
+    assert len([line for line in lines if "updating" in line]) == 1
+
+
+def test_the_search_has_no_forecast():
+    forecast = Forecast(tol=1e-5, max_iter=1000)
+    records = [replace(sweep(s, 1.0 / s), moved=0.5 / s) for s in range(1, 30)]
+    assert [forecast.seconds_left(record) for record in records] == [None] * 29
+    after = [forecast.seconds_left(sweep(s, 1.0 / s)) for s in range(30, 60)]
+    assert after[0] is None
+    assert after[-1] == pytest.approx(0.5 * (1000 - 59))
+
+
+def test_the_bound_of_vb_has_no_forecast():
+    forecast = Forecast(tol=None, max_iter=1000)
+    assert [forecast.seconds_left(sweep(s, 1.0 / s)) for s in range(1, 30)] == [None] * 29
+
+
+def test_sweeps_are_described_by_their_phase():
+    soft, search = sweep(3, 0.25), replace(sweep(3, 0.25), moved=0.125)
+    averaged = replace(sweep(3, 0.1), moved=0.125)
+    assert phase_of(soft, "acvb0") == "updating memberships (change 2e-01)"
+    assert phase_of(search, "acvb0") == "searching"
+    assert phase_of(averaged, "acvb0") == "averaging over samples"
+    assert phase_of(search, "gibbs") == "sampling"
 
 
 def test_the_bar_counts_the_fits_of_all_threads():

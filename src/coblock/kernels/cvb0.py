@@ -16,6 +16,7 @@ from coblock.kernels.gather import (
     gather_all,
     own_cell,
     shift,
+    strided,
     transposed,
 )
 from coblock.kernels.memberships import (
@@ -64,7 +65,8 @@ def update_one(
     result = update_object(domain, i, log_weight)
     shift(domain, blocks.n, 1.0, q_i, n_plus, own_link)
     shift(domain, blocks.N, 1.0, q_i, N_plus, own_nonlink)
-    domain.m[:] += q_i
+    for k in range(q_i.size):
+        domain.m[k] += q_i[k]
     return result
 
 
@@ -74,14 +76,17 @@ def sweep(rows: DomainView, columns: DomainView, blocks: BlockTables) -> tuple[f
 
     Rows and columns interleave. With repeated places ``columns`` is ``rows``.
     """
-    leave_one_out, entropy, flipped = 0.0, 0.0, transposed(blocks)
-    n_rows, n_columns, row = rows.q.shape[0], 0 if rows.repeated else columns.q.shape[0], 0
-    for t in range(n_rows + n_columns):
-        if next_is_row(row, t - row, n_rows, n_columns):
-            result = update_one(rows, columns, blocks, row)
-            row += 1
-        else:
-            result = update_one(columns, rows, flipped, t - row)
+    leave_one_out, entropy = 0.0, 0.0
+    tables = strided(blocks)
+    flipped = transposed(tables)
+    n_rows, n_columns = rows.q.shape[0], 0 if rows.repeated else columns.q.shape[0]
+    done = np.zeros(2, np.int64)
+    for _ in range(n_rows + n_columns):
+        is_row = next_is_row(done[0], done[1], n_rows, n_columns)
+        domain, other = (rows, columns) if is_row else (columns, rows)
+        turned, d = (tables, 0) if is_row else (flipped, 1)
+        result = update_one(domain, other, turned, done[d])
+        done[d] += 1
         leave_one_out += result[0]
         entropy += result[1]
     return leave_one_out, entropy

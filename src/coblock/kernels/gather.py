@@ -128,6 +128,16 @@ def relabel(
 
 
 @kernel
+def strided(blocks: BlockTables) -> BlockTables:
+    """Return views of the block tables whose type is that of their transposed views.
+
+    What both are passed to is compiled once.
+    """
+    n, N, a, b = blocks
+    return BlockTables(n[::1, ::1], N[::1, ::1], a[::1, ::1], b[::1, ::1])
+
+
+@kernel
 def transposed(blocks: BlockTables) -> BlockTables:
     """Return the block tables seen from the other end."""
     return BlockTables(blocks.n.T, blocks.N.T, blocks.a.T, blocks.b.T)
@@ -166,7 +176,10 @@ def add_gains(blocks: BlockTables, n_plus: Floats, N_plus: Floats, out: Floats) 
         for l in range(n_plus.size):
             n_rest, N_rest = a[k, l] + n[k, l], b[k, l] + N[k, l]
             gain[l] = log_beta_gain(n_rest, N_rest, n_plus[l], N_plus[l])
-        out[k] += gain.sum()
+        total = 0.0
+        for l in range(gain.size):
+            total += gain[l]
+        out[k] += total
 
 
 @kernel

@@ -49,8 +49,9 @@ def current_values(
     K, L = blocks.n.shape
     n, N, value = np.zeros((3, K, padded(L)))
     size = np.zeros(K)
-    n[:, :L], N[:, :L] = blocks.n, blocks.N
     for k in range(K):
+        for l in range(L):
+            n[k, l], N[k, l] = blocks.n[k, l], blocks.N[k, l]
         block_values(n[k], N[k], blocks.a[0, 0], blocks.b[0, 0], value[k])
         size[k] = size_value(m[k], alpha) if m[k] > 0.0 else 0.0
     tables = BlockTables(n, N, blocks.a, blocks.b)
@@ -74,9 +75,9 @@ def merge_gain(now: CurrentValues, m: Floats, alpha: float, k: int, g: int) -> f
     n_all, N_all = inner_cells(now, n, k, g), inner_cells(now, N, k, g)
     before = inner_cells(now, value, k, g)
     if not now.symmetric:
-        received = np.empty(m.size)
-        block_values(n[:, k] + n[:, g], N[:, k] + N[:, g], a, b, received)
-        joint[: m.size] += received - value[:, k] - value[:, g]
+        for l in range(m.size):
+            both = log_beta_gain(a, b, n[l, k] + n[l, g], N[l, k] + N[l, g])
+            joint[l] += both - value[l, k] - value[l, g]
     joint[k], joint[g] = 0.0, 0.0
     return gain + log_beta_gain(a, b, n_all, N_all) - before + unrolled_sum(joint)
 
@@ -92,7 +93,7 @@ def inner_cells(now: CurrentValues, table: Floats, k: int, g: int) -> float:
 def merge_gains(now: CurrentValues, m: Floats, alpha: float, pairs: Indices, out: Floats) -> None:
     """Write the gains of pairs of nonempty clusters."""
     for t in range(pairs.shape[0]):
-        out[t] = merge_gain(now, m, alpha, pairs[t, 0], pairs[t, 1])
+        out[t] = merge_gain(now, m, alpha, int(pairs[t, 0]), int(pairs[t, 1]))
 
 
 @kernel
@@ -100,11 +101,13 @@ def merge_two(now: CurrentValues, m: Floats, alpha: float, k: int, g: int) -> No
     """Merge cluster ``g`` into ``k``: counts, sizes and values are updated, ``g`` is empty then."""
     for table in (now.blocks.n, now.blocks.N):
         inner = inner_cells(now, table, k, g) if now.repeated else 0.0
-        table[k] += table[g]
-        table[g] = 0.0
+        for l in range(table.shape[1]):
+            table[k, l] += table[g, l]
+            table[g, l] = 0.0
         if now.repeated:
-            table[:, k] += table[:, g]
-            table[:, g] = 0.0
+            for l in range(table.shape[0]):
+                table[l, k] += table[l, g]
+                table[l, g] = 0.0
             table[k, k] = inner
     n, N, a, b = now.blocks.n, now.blocks.N, now.blocks.a[0, 0], now.blocks.b[0, 0]
     block_values(n[k], N[k], a, b, now.value[k])
@@ -139,7 +142,7 @@ def merge_pairs(
         t = np.argmax(gains)
         if not gains[t] > least:
             break
-        k, g = label[pairs[t, 0]], label[pairs[t, 1]]
+        k, g = int(label[pairs[t, 0]]), int(label[pairs[t, 1]])
         last = max(changed[k], changed[g])
         if k == g or (disjoint and last > 0):
             gains[t] = -np.inf
@@ -255,8 +258,11 @@ def assign_sides(
 @kernel
 def unsplit_values(counts: SideCounts, prior: tuple[float, float]) -> Floats:
     """Return the contributions to the log evidence of the blocks of all sides together."""
-    values = np.empty(counts.n.shape[1])
-    block_values(counts.n.sum(axis=0), counts.N.sum(axis=0), prior[0], prior[1], values)
+    n, N, values = np.zeros((3, counts.n.shape[1]))
+    for s in range(counts.m.size):
+        n += counts.n[s]
+        N += counts.N[s]
+    block_values(n, N, prior[0], prior[1], values)
     return values
 
 
@@ -340,10 +346,13 @@ def best_splits(
             gain[k] = -np.inf
             continue
         for p in range(P):
-            cells[p * L : (p + 1) * L] = other.m
+            for l in range(L):
+                cells[p * L + l] = other.m[l]
             if domain.repeated:  # an object is not its own neighbour
                 cells[p * L + k] -= 1.0
         profiles = member_profiles(domain, some, other.hard, L)
         more = copies - 1.0 if domain.hard[-1] == k else 0.0
         found, sides = best_split(profiles, cells, prior, seeds[k], passes, more)
-        gain[k], side[start[k] : start[k + 1]] = found + new_cluster, sides
+        gain[k] = found + new_cluster
+        for t in range(sides.size):
+            side[start[k] + t] = sides[t]

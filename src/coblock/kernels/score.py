@@ -151,7 +151,8 @@ def gather_object(domain: DomainView, other: DomainView, i: int, work: Workspace
             hidden += work.q  # an object has no cell with itself at this point
         for l in range(n.size):
             work.N[p, l] = max(other.m[l] - hidden[l] - n[l], 0.0)
-    work.m_rest[:] = domain.m
+    for k in range(domain.m.size):
+        work.m_rest[k] = domain.m[k]
     remove_members(work.m_rest, work.q)
 
 

@@ -25,14 +25,16 @@ def add_merge_changes(
     """
     size = rest.size
     lines_n, lines_N = np.empty((3, size)), np.empty((3, size))
-    lines_n[:2], lines_N[:2] = n, N
-    lines_n[2], lines_N[2] = n[0] + n[1], N[0] + N[1]
+    for t in range(size):
+        lines_n[0, t], lines_n[1, t], lines_n[2, t] = n[0, t], n[1, t], n[0, t] + n[1, t]
+        lines_N[0, t], lines_N[1, t], lines_N[2, t] = N[0, t], N[1, t], N[0, t] + N[1, t]
     single, joint, change = np.empty((3, size)), np.empty(size), np.empty(size)
     for line in range(3):
         block_values(lines_n[line], lines_N[line], a, b, single[line])
     alone = single[2] - single[0] - single[1]
     for s in range(size - 1):
-        change[s + 1 :] = -alone[s] - alone[s + 1 :]
+        for t in range(s + 1, size):
+            change[t] = -alone[s] - alone[t]
         for line in range(3):
             joint_values(lines_n[line], lines_N[line], s, a, b, joint)
             sign = 1.0 if line == 2 else -1.0

@@ -56,7 +56,7 @@ class Hyperparameters:
 
     def tables(self, clusters: tuple[int, int]) -> list[Floats]:
         """Return one table for each hyperparameter of the likelihood, an entry per block."""
-        return [np.ascontiguousarray(np.broadcast_to(row, clusters)) for row in self.prior]
+        return [np.broadcast_to(row, clusters).copy() for row in self.prior]
 
     def learn(
         self,

@@ -31,6 +31,7 @@ NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes
 LOG_INTERVAL = 2.0  # seconds between two lines of a log
 WINDOW = 12  # sweeps that a forecast is based on
 MIN_POWER = 0.05  # of the decrease of the change; a slower decrease gives no forecast
+FIRST_WORDS = "Initialising; the first use compiles, once, about half a minute"
 MAX_GROWTH = 50.0  # logarithm of final sweeps over sweeps so far; avoids an overflow
 
 
@@ -116,8 +117,8 @@ def progress_bar(console: Console, model: "IRM", fits: int) -> Iterator[Callback
     wrap = Column(no_wrap=True, overflow="ellipsis")
     columns = (SpinnerColumn(), BarColumn(8), TextColumn("{task.description}", table_column=wrap))
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("Initialising (the first run compiles)", total=None)
-        tol = model.tol if model.inference not in {"gibbs", "vb"} else 0.0
+        task = progress.add_task(FIRST_WORDS, total=None)
+        tol = {"gibbs": 0.0, "vb": None}.get(model.inference, model.tol)
         forecast, count, lock = Forecast(tol, model.max_iter), fit_counter(fits), Lock()
 
         def update(sweep: SweepRecord) -> None:
@@ -126,14 +127,29 @@ def progress_bar(console: Console, model: "IRM", fits: int) -> Iterator[Callback
                 done = None if left is None else sweep.seconds / max(sweep.seconds + left, 1e-9)
                 time = f"{timedelta(seconds=round(left))} left, " if left and left >= 1.0 else ""
                 text = (
-                    f"{count(sweep)}{time}sweep {sweep.sweep}, change {sweep.change:.0e}, "
+                    f"{count(sweep)}{time}{phase_of(sweep, model.inference)}: "
                     f"{sweep.row_clusters} x {sweep.column_clusters} clusters, "
-                    f"evidence {sweep.bound:,.0f}"
+                    f"evidence {sweep.bound:,.0f}, sweep {sweep.sweep}"
                 )
                 total = None if done is None else 1.0
                 progress.update(task, description=text, total=total, completed=done or 0.0)
 
         yield update
+
+
+def phase_of(sweep: SweepRecord, inference: str) -> str:
+    """Return what a fit does in a sweep, in words.
+
+    Examples
+    --------
+    >>> phase_of(SweepRecord(3, 0.2, -1.0, -2.0, 4, 3, 1.0, moved=0.1), "acvb0")
+    'searching'
+    """
+    if inference == "gibbs":
+        return "sampling"
+    if sweep.moved is None:
+        return f"updating memberships (change {sweep.change:.0e})"
+    return "searching" if sweep.change == 2.0 * sweep.moved else "averaging over samples"
 
 
 def progress_log(fits: int) -> Callback:
@@ -167,10 +183,12 @@ class Forecast:
     """Estimate the time that a fit still takes.
 
     The change of an average decreases like a power of the number of sweeps. The last sweeps give
-    the power; the fit ends at a change of ``tol`` (0: never) or after ``max_iter`` sweeps.
+    the power; the fit ends at a change of ``tol`` (0: never) or after ``max_iter`` sweeps. A phase
+    that ends by another rule has no forecast: the search ends when nothing gains, which cannot be
+    foreseen. Its records have ``moved``; a ``tol`` of None means that the method has such a rule.
     """
 
-    def __init__(self, tol: float, max_iter: int) -> None:
+    def __init__(self, tol: float | None, max_iter: int) -> None:
         self.tol = tol
         self.max_iter = max_iter
         self.recent: deque[SweepRecord] = deque(maxlen=WINDOW)
@@ -179,6 +197,8 @@ class Forecast:
         """Record a sweep and return the seconds to the end; None if they cannot be estimated."""
         if self.recent and sweep.sweep <= self.recent[-1].sweep:
             self.recent.clear()  # another fit has started
+        if self.tol is None or (self.tol > 0.0 and sweep.moved is not None):
+            return None
         self.recent.append(sweep)
         first = self.recent[0]
         if sweep.sweep == first.sweep:
@@ -191,6 +211,7 @@ class Forecast:
 
     def _sweeps_left(self, first: SweepRecord, last: SweepRecord) -> float | None:
         """Return the number of sweeps until the change is ``tol``."""
+        assert self.tol is not None
         if self.tol <= 0.0:
             return math.inf
         if last.change <= self.tol:

@@ -12,7 +12,7 @@ import typer
 from coblock.io import refuse
 from coblock.io.relation_files import parse_relations, read_description, read_relations
 from coblock.ui.cli import results
-from coblock.ui.cli.console import LOG_INTERVAL, NOT_CONVERGED, OutputOptions
+from coblock.ui.cli.console import FIRST_WORDS, LOG_INTERVAL, NOT_CONVERGED, OutputOptions
 from coblock.ui.cli.options import FitOptions
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], N
     if output.quiet or not console.is_terminal:
         yield log
         return
-    with console.status("Initialising (the first run compiles)") as status:
+    with console.status(FIRST_WORDS) as status:
         yield lambda record: status.update(line(record))
 
 
