@@ -222,12 +222,17 @@ def test_hard_counts_and_evidence_equal_definition(case):
     assert_allclose(crp_log_probability(m, case.alpha[0]), expected, **TIGHT)
 
 
+def sequence_views(partition: Partition, d: int) -> tuple:
+    """Return the first arguments of the sequential kernel."""
+    rising = gibbs.rising_tables(*partition.hyper.prior.ravel())
+    return partition.domain(d), partition.domain(-1 - d), partition.tables(d), rising
+
+
 def label_one(partition: Partition, d: int, i: int, uniform: float | None) -> float:
     """Give one object a new label by the sequential kernel; return its log normaliser."""
     size = partition.relation.sizes[d]
     numbers = np.empty(0) if uniform is None else np.full(size, uniform)
-    views = (partition.domain(d), partition.domain(-1 - d), partition.tables(d))
-    stop, total = gibbs.label_sequence(*views, i, i + 1, numbers, True, np.empty((0, 0)))
+    stop, total = gibbs.label_sequence(*sequence_views(partition, d), i, i + 1, numbers, True, np.empty((0, 0)))
     assert stop == i + 1
     partition.recount()
     return total
@@ -271,7 +276,7 @@ def test_label_sequence_equals_single_updates(case, seed, drawn):
         whole, single = case.partition(a, b), case.partition(a, b)
         for partition in (whole, single):
             partition.make_room(d, None, size + 1)
-        views = (whole.domain(d), whole.domain(-1 - d), whole.tables(d))
+        views = sequence_views(whole, d)
         stop, total = gibbs.label_sequence(*views, 0, size, uniform, True, np.empty((0, 0)))
         assert stop == size
         whole.recount()
@@ -284,7 +289,7 @@ def test_label_sequence_equals_single_updates(case, seed, drawn):
 def test_label_sequence_stops_before_a_new_cluster_without_a_slot():
     case = make_case(np.random.default_rng(2), "bipartite", (6, 5), (2, 2), hard=1.0)
     partition = case.partition(0.4, 0.7)
-    views = (partition.domain(0), partition.domain(1), partition.tables(0))
+    views = sequence_views(partition, 0)
     nothing = (np.empty(0), True, np.empty((0, 0)))
     assert gibbs.label_sequence(*views, 0, 6, *nothing) == (0, 0.0)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from coblock.inference.settings import SEARCH
 from coblock.inference.start import NormalisedLinks, Products
 from coblock.kernels import BlockTables, DomainView, Floats, Indices, Offsets, cvb0
-from coblock.kernels.gibbs import label_exactly, label_sequence
+from coblock.kernels.gibbs import label_exactly, label_sequence, rising_tables
 from coblock.kernels.memberships import hard_labels, next_is_row
 from coblock.kernels.moves import best_splits
 from coblock.kernels.score import score_tables
@@ -282,13 +282,15 @@ def _sweep_sequence(
     """Give objects new labels one after another; rows and columns alternate in stretches."""
     sizes, total = partition.relation.sizes, 0.0
     stretches = np.linspace([0] * len(sizes), sizes, STRETCHES + 1).astype(int)
+    rising = rising_tables(*shared_prior(partition))
     for start, stop in pairwise(stretches):
         for d in range(len(sizes)):
             at, limit = start[d], None if limits is None else limits[d]
             while at < stop[d]:
                 growing = open_clusters and partition.make_room(d, limit, SEARCH.room)
                 views = (partition.domain(d), partition.domain(-1 - d), partition.tables(d))
-                at, part = label_sequence(*views, at, stop[d], uniform[d], growing, probability[d])
+                objects = (at, stop[d], uniform[d])
+                at, part = label_sequence(*views, rising, *objects, growing, probability[d])
                 partition.recount()
                 total += part
     return total

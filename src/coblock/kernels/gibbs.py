@@ -4,11 +4,12 @@ Iterated conditional modes is the same sweep with the best label instead of a dr
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import BlockTables, DomainView, Floats, Indices, kernel
-from coblock.kernels.bernoulli import member_no_link_gain, no_link_gain
+from coblock.kernels import BlockTables, DomainView, Floats, Indices, Offsets, inlined, kernel
+from coblock.kernels.gather import own_cell
 from coblock.kernels.memberships import normalise
 from coblock.kernels.score import (
     GainCache,
@@ -17,11 +18,11 @@ from coblock.kernels.score import (
     add_score,
     empty_cache,
     gather_object,
-    score_tables,
-    update_no_link,
     workspace,
 )
-from coblock.kernels.special import log
+from coblock.kernels.special import log, log_rising
+
+TABULATED = 4096  # log rising factorials with fewer factors are looked up
 
 
 @kernel
@@ -116,11 +117,70 @@ def label_exactly(
         )
 
 
+class RisingTables(NamedTuple):
+    """Log rising factorials ln(x (x + 1) ... (x + t - 1)) for x = a, b and a + b of all blocks."""
+
+    x: Floats  # (3,)
+    value: Floats  # (3, TABULATED)
+
+
+@kernel
+def rising_tables(a: float, b: float) -> RisingTables:
+    """Return the tables of a prior that all blocks share."""
+    x, value = np.array([a, b, a + b]), np.zeros((3, TABULATED))
+    for s in range(3):
+        for t in range(1, TABULATED):
+            value[s, t] = log(x[s] + t - 1)
+        for t in range(1, TABULATED):
+            value[s, t] += value[s, t - 1]
+    return RisingTables(x, value)
+
+
+@inlined
+def tabulated(rising: RisingTables, s: int, count: int) -> float:
+    """Return a log rising factorial with so many factors."""
+    if count < TABULATED:
+        return rising.value[s, count]
+    return log_rising(rising.x[s], float(count))
+
+
+@inlined
+def block_value(rising: RisingTables, n: int, N: int) -> float:
+    """Return the log marginal of a block with so many links and non-links."""
+    return tabulated(rising, 0, n) + tabulated(rising, 1, N) - tabulated(rising, 2, n + N)
+
+
+class SequenceTables(NamedTuple):
+    """Counts and log marginals of all blocks, seen from each place of a domain."""
+
+    counts: Offsets  # (2, P, L, K)  links and non-links; clusters at the other end first
+    value: Floats  # (P, L, K)
+
+
+@kernel
+def sequence_tables(
+    domain: DomainView, blocks: BlockTables, rising: RisingTables
+) -> SequenceTables:
+    """Return the tables of a hard partition."""
+    K, L = blocks.n.shape
+    P = len(domain.incidence)
+    tables = SequenceTables(np.empty((2, P, L, K), dtype=np.int64), np.empty((P, L, K)))
+    for p in range(P):
+        for l in range(L):
+            for k in range(K):
+                row, column = (k, l) if p == 0 else (l, k)
+                n, N = round(blocks.n[row, column]), round(blocks.N[row, column])
+                tables.counts[0, p, l, k], tables.counts[1, p, l, k] = n, N
+                tables.value[p, l, k] = block_value(rising, n, N)
+    return tables
+
+
 @kernel
 def label_sequence(
     domain: DomainView,
     other: DomainView,
     blocks: BlockTables,
+    rising: RisingTables,
     start: int,
     stop: int,
     uniform: Floats,
@@ -129,74 +189,102 @@ def label_sequence(
 ) -> tuple[int, float]:
     """Give objects new labels one after another, until a new cluster has no empty slot.
 
+    Each object is taken out of the counts, scored for all clusters and added to one of them.
     Sizes and labels of ``domain`` are updated. ``uniform`` and ``probability`` are those of all
     objects, as in :func:`choose_label`. Returns the next object and the sum of the log normalisers.
     """
-    tables, total = score_tables(domain, blocks, other.m), 0.0
-    work, cache = workspace(tables, domain), empty_cache(tables, domain)
+    tables, total = sequence_tables(domain, blocks, rising), 0.0
+    P, L, K = tables.value.shape
+    cells, wide = np.zeros((3, P, L)), np.empty((6, K))
+    work = Workspace(
+        wide[0], cells[0], cells[1], cells[2], wide[1], wide[2], wide[3], wide[4], wide[5:]
+    )
     for i in range(start, stop):
         if open_clusters and domain.m.min() > 0.0:
             return i, total
         old = domain.hard[i]
-        new, log_normaliser = choose_label(
-            domain, other, tables, cache, i, open_clusters, work, i, uniform, probability
-        )
+        work.q[:] = 0.0
+        work.q[old] = 1.0
+        gather_object(domain, other, i, work)
+        move_cells(domain, tables, rising, work, i, old, -1)
+        crp_log_prior(work.m_rest, domain.alpha, old, open_clusters, work.log_weight)
+        add_exact_score(domain, tables, rising, work, i)
+        log_normaliser, _ = normalise(work.log_weight, work.q)
         total += log_normaliser
-        if new != old:
-            domain.hard[i] = new
-            domain.m[old] -= 1.0
-            domain.m[new] += 1.0
-            add_cells(domain, tables, work, i, old, -1.0)
-            add_cells(domain, tables, work, i, new, 1.0)
-            update_cluster(domain, tables, other.m, old)
-            update_cluster(domain, tables, other.m, new)
-            cache.known[:] = 0
+        if probability.shape[0] > 0:
+            probability[i] += work.q
+        if uniform.size > 0:
+            new = draw(work.log_weight, uniform[i])
+        else:
+            new = int(np.argmax(work.log_weight))
+        move_cells(domain, tables, rising, work, i, new, 1)
+        domain.hard[i] = new
+        domain.m[old] -= 1.0
+        domain.m[new] += 1.0
     return stop, total
 
 
 @kernel
-def add_cells(
-    domain: DomainView, tables: ScoreTables, work: Workspace, i: int, k: int, weight: float
+def add_exact_score(
+    domain: DomainView, tables: SequenceTables, rising: RisingTables, work: Workspace, i: int
 ) -> None:
-    """Add ``weight`` times the cells of object ``i`` to the counts of cluster ``k``.
+    """Add the gain of each cluster by the cells of object ``i``, which is in no cluster.
 
-    With repeated places a block is also seen from the cluster at its other end.
+    The block of a cluster with itself gains the cells of both places of a directed relation.
     """
-    P, L = work.n.shape
+    out, counts, value = work.log_weight, tables.counts, tables.value
+    P, L, K = value.shape
+    joint = domain.repeated and P == 2
     for p in range(P):
         for l in range(L):
-            tables.counts[0, p, l, k] += weight * work.n[p, l]
-            tables.counts[1, p, l, k] += weight * work.N[p, l]
-            if domain.repeated and (P == 2 or l != k):
-                tables.counts[0, P - 1 - p, k, l] += weight * work.n[p, l]
-                tables.counts[1, P - 1 - p, k, l] += weight * work.N[p, l]
-        if domain.repeated and P == 2:
-            tables.counts[0, p, k, k] += weight * domain.own_link[i]
-            tables.counts[1, p, k, k] += weight * (domain.own_seen[i] - domain.own_link[i])
+            n, N = int(work.n[p, l]), int(work.N[p, l])
+            if n + N == 0:
+                continue
+            own = out[l] if joint else 0.0
+            for k in range(K):
+                fresh = block_value(rising, counts[0, p, l, k] + n, counts[1, p, l, k] + N)
+                out[k] += fresh - value[p, l, k]
+            if joint:
+                out[l] = own
+    if joint:
+        link, absent = own_cell(domain, i)
+        for k in range(K):
+            n = counts[0, 0, k, k] + int(work.n[0, k] + work.n[1, k] + link)
+            N = counts[1, 0, k, k] + int(work.N[0, k] + work.N[1, k] + absent)
+            out[k] += block_value(rising, n, N) - value[0, k, k]
 
 
 @kernel
-def update_cluster(domain: DomainView, tables: ScoreTables, m_other: Floats, k: int) -> None:
-    """Recompute the gains without links that a change of cluster ``k`` affects.
+def move_cells(
+    domain: DomainView,
+    tables: SequenceTables,
+    rising: RisingTables,
+    work: Workspace,
+    i: int,
+    k: int,
+    sign: int,
+) -> None:
+    """Add the cells of object ``i`` to cluster ``k``, or take them out of it with sign -1.
 
-    With repeated places its size is also the size of a cluster at the other end.
+    With repeated places a block is also seen from the cluster at its other end.
     """
-    P, L, _ = tables.no_link.shape
-    joint = domain.repeated and P == 2
-    if domain.repeated:
-        for p in range(P):
-            tables.base[:] -= tables.no_link[p, k]
-            tables.member_base[:] -= tables.member_no_link[p, k]
-            update_no_link(domain, tables, m_other, p, k)
-            tables.base[:] += tables.no_link[p, k]
-            tables.member_base[:] += tables.member_no_link[p, k]
-    tables.base[k], tables.member_base[k] = 0.0, 0.0
+    counts, value = tables.counts, tables.value
+    P, L, _ = value.shape
     for p in range(P):
         for l in range(L):
-            if joint and l == k:
-                continue
-            n, N, m = tables.counts[0, p, l, k], tables.counts[1, p, l, k], m_other[l]
-            tables.no_link[p, l, k] = no_link_gain(n, N, m)
-            tables.base[k] += tables.no_link[p, l, k]
-            tables.member_no_link[p, l, k] = member_no_link_gain(n, N, m)
-            tables.member_base[k] += tables.member_no_link[p, l, k]
+            n, N = sign * int(work.n[p, l]), sign * int(work.N[p, l])
+            counts[0, p, l, k] += n
+            counts[1, p, l, k] += N
+            if domain.repeated and (P == 2 or l != k):
+                counts[0, P - 1 - p, k, l] += n
+                counts[1, P - 1 - p, k, l] += N
+    if domain.repeated and P == 2:
+        link, absent = own_cell(domain, i)
+        for p in range(P):
+            counts[0, p, k, k] += sign * int(link)
+            counts[1, p, k, k] += sign * int(absent)
+    for p in range(P):
+        for l in range(L):
+            value[p, l, k] = block_value(rising, counts[0, p, l, k], counts[1, p, l, k])
+            if domain.repeated:
+                value[P - 1 - p, k, l] = value[p, l, k]
