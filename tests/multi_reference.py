@@ -165,9 +165,7 @@ def cvb0_scores(data, q, priors, alphas, d, i):
         for k in range(score.size):
             given = [each.copy() for each in q]
             given[d][i] = np.eye(score.size)[k]
-            plus = expected_statistics(
-                table, data.sizes, given, lambda objects: (d, i) in objects
-            )
+            plus = expected_statistics(table, data.sizes, given, lambda objects: (d, i) in objects)
             for block, gain in plus.items():
                 before = rest.get(block, np.zeros(gain.size))
                 score[k] += marginal_of_statistics(name, prior, before + gain)

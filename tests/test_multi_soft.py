@@ -1,4 +1,4 @@
-"""Soft memberships of several relations: CVB0 and VB against dense definitions (RELATIONS 8, 11)."""
+"""Soft memberships of several relations: CVB0 and VB against dense definitions."""
 
 import numpy as np
 import pytest
@@ -35,8 +35,10 @@ def dense_tensor(state, r, **kwargs):
 
 def few_blocks(state):
     """Return whether the dense reference takes less than a moment."""
-    cells = sum(np.prod([state.relation.sizes[d] * state.clusters[d] for d in t.domains])
-                for t in state.relation.tables)
+    cells = sum(
+        np.prod([state.relation.sizes[d] * state.clusters[d] for d in t.domains])
+        for t in state.relation.tables
+    )
     return cells < 20_000
 
 

@@ -99,9 +99,7 @@ def next_index(
 
 
 @kernel
-def tuple_count(
-    layout: Layout, soft: Soft, r: int, d: int, subset: int, index: Offsets
-) -> float:
+def tuple_count(layout: Layout, soft: Soft, r: int, d: int, subset: int, index: Offsets) -> float:
     """Return the expected number of tuples of objects of a domain in these clusters."""
     if subset == 0:
         return 1.0
@@ -118,9 +116,7 @@ def tuple_count(
 
 
 @kernel
-def cell_count(
-    layout: Layout, soft: Soft, r: int, d: int, mask: int, index: Offsets
-) -> float:
+def cell_count(layout: Layout, soft: Soft, r: int, d: int, mask: int, index: Offsets) -> float:
     """Return the expected number of cells of a block, stored or not (RELATIONS 7, 8).
 
     With a domain ``d``, of the cells in which one of its objects fills the places of the mask.

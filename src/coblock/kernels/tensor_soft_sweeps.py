@@ -210,9 +210,7 @@ def update_memberships(
     """
     score, total, entropy = np.empty(soft.m.shape[1]), 0.0, 0.0
     for t in range(objects.size):
-        found = update_object(
-            layout, soft, gains, domains[t], objects[t], log_stick, slope, score
-        )
+        found = update_object(layout, soft, gains, domains[t], objects[t], log_stick, slope, score)
         total += found[0]
         entropy += found[1]
     return total, entropy

@@ -36,7 +36,9 @@ class MultiState:
         self.soft = make_soft(self.relation, [q.shape[1] for q in self.q])
         self.soft.q[:] = np.concatenate([q.ravel() for q in self.q])
         first = self.soft.first_q
-        self.q = [self.soft.q[first[d] : first[d + 1]].reshape(q.shape) for d, q in enumerate(self.q)]
+        self.q = [
+            self.soft.q[first[d] : first[d + 1]].reshape(q.shape) for d, q in enumerate(self.q)
+        ]
         self._set_hyperparameters()
         self.recount()
 
