@@ -6,13 +6,16 @@ from time import perf_counter
 
 import numpy as np
 
-from coblock.inference.gibbs import sample_concentration, sample_prior
+from coblock.inference.gibbs import sample_concentration, sample_prior, slice_sample
 from coblock.inference.multi_search import MultiSearch, sweep_all
 from coblock.inference.multi_start import spectral_points, start_labels
 from coblock.inference.settings import SEARCH
 from coblock.inference.start import thread_pools
-from coblock.kernels import Indices
+from coblock.kernels import Floats, Indices
+from coblock.kernels.degrees import PLAIN
 from coblock.model.dataset import Dataset
+from coblock.model.degrees import SHAPE_BOUNDS
+from coblock.model.likelihoods.degrees import POISSON
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiRecord, MultiResult, MultiSample, rank_by_size
 
@@ -82,7 +85,7 @@ class MultiFit:
             labels=[rank_by_size(label) for label in best.labels],
             priors=best.priors,
             alpha=best.alpha,
-            log_evidence=best.log_joint(),
+            log_evidence=best.log_bound(),
             samples=self.samples if moves else [],
             trace=self.trace,
             converged=self.finished,
@@ -123,7 +126,9 @@ def make_starts(
 ) -> list[list[Indices]]:
     """Return labels of starts, the one to use first last: spectral ones of many and few clusters.
 
-    Small data sets get several starts: k-means clusters of the same vectors from other seeds.
+    Small data sets get several starts: k-means clusters of the same vectors from other seeds. With
+    degree correction the first one is there twice: the search uses the last one with infinite
+    shapes of the degree laws at first (DEGREES D6).
     """
     seed = int(rng.integers(2**31))
     domains = range(len(data.domains))
@@ -137,7 +142,27 @@ def make_starts(
         labels = start_labels(points, clusters, seed % 2**30 + number)
         pairs = zip(labels, limits, strict=True)
         starts.append([label if limit is None else label % limit for label, limit in pairs])
+    if data.corrected:
+        starts.append([label.copy() for label in starts[0]])
     return starts[::-1]
+
+
+def draw_shapes(partition: MultiPartition, r: int, rng: np.random.Generator) -> Floats:
+    """Draw the shapes of the degree laws of a relation; the logarithm has a uniform prior.
+
+    Infinite ones stay.
+    """
+    blocks, shapes = partition.degree_blocks(r), partition.priors[r][2:].copy()
+    for p, degree in enumerate(partition.place_degrees(r)):
+        if shapes[p] < PLAIN:
+
+            def log_density(x: float, p: int = p, degree: Floats = degree) -> float:
+                if not SHAPE_BOUNDS[0] <= x <= SHAPE_BOUNDS[1]:
+                    return -np.inf
+                return blocks.shape_value(p, degree, float(np.exp(x)))
+
+            shapes[p] = np.exp(slice_sample(log_density, float(np.log(shapes[p])), rng))
+    return shapes
 
 
 def draw_hyperparameters(partition: MultiPartition, rng: np.random.Generator) -> None:
@@ -151,6 +176,9 @@ def draw_hyperparameters(partition: MultiPartition, rng: np.random.Generator) ->
     priors = []
     for r, table in enumerate(partition.data.tables):
         statistics, prior = partition.used_statistics(r), partition.priors[r].reshape(-1, 1, 1)
-        drawn = sample_prior(table.likelihood, statistics, prior, PRIOR_HYPERPRIOR, rng)
-        priors.append(drawn.ravel())
+        likelihood, shapes = table.likelihood, partition.priors[r][:0]
+        if table.corrected:
+            likelihood, prior, shapes = POISSON, prior[:2], draw_shapes(partition, r, rng)
+        drawn = sample_prior(likelihood, statistics, prior, PRIOR_HYPERPRIOR, rng)
+        priors.append(np.concatenate((drawn.ravel(), shapes)))
     partition.set_hyperparameters(priors, alpha)

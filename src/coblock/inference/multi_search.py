@@ -99,7 +99,14 @@ class MultiSearch:
         return moved
 
     def _end_local_search(self) -> None:
-        """Keep the better of this partition and the best so far; go on from a start or from it."""
+        """Keep the better of this partition and the best so far; go on from a start or from it.
+
+        A local search under infinite shapes of the degree laws goes on with learnt ones.
+        """
+        if not self.partition.shapes_learnt:
+            self.partition.shapes_learnt, self.last = True, -np.inf
+            self.partition.learn()
+            return
         simplify(self.partition, self.rng, self.limits)
         self.partition.renumber()
         found = self.partition.log_joint()
@@ -108,7 +115,8 @@ class MultiSearch:
         elif not self.starts:
             self.failures += 1
         if self.starts:
-            self.partition = MultiPartition.from_labels(self.partition.data, self.starts.pop())
+            data, labels = self.partition.data, self.starts.pop()
+            self.partition = MultiPartition.from_labels(data, labels, shapes=bool(self.starts))
             self.last = -np.inf
         else:
             self.partition = self.best.copy()

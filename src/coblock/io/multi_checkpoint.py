@@ -36,7 +36,7 @@ FORMAT = Format(
         **dict.fromkeys(("domains", "relations", "phases", "limits"), list),
         **dict.fromkeys(("parameters", "rng"), dict),
         **dict.fromkeys(("seed", "max_iter", "samples", "starts", *COUNTERS), int),
-        **dict.fromkeys(("climbing", "has_best", "has_chain"), bool),
+        **dict.fromkeys(("climbing", "has_best", "has_chain", "shapes_learnt"), bool),
         **{"last": float | None, "written_by": str},
     },
     known="1 only",
@@ -107,6 +107,7 @@ def write(fit: MultiFit, path: Path, parameters: Mapping[str, object], data: Ten
         "starts": len(search.starts),
         **{name: int(getattr(search, name)) for name in COUNTERS},
         "climbing": search.climbing,
+        "shapes_learnt": search.partition.shapes_learnt,
         "has_best": search.best is not None,
         "has_chain": fit.chain is not None,
         "last": float(search.last) if np.isfinite(search.last) else None,
@@ -164,6 +165,7 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
         )
     }
     assert found[""] is not None
+    found[""].shapes_learnt = header["shapes_learnt"]
     search = MultiSearch(
         partition=found[""],
         rng=rng,

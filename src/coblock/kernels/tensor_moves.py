@@ -2,8 +2,29 @@
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, kernel
-from coblock.kernels.tensors import Layout, State, block_total, decode, list_slice
+from coblock.kernels import Floats, Gain, Gains, Indices, inlined, kernel
+from coblock.kernels.tensors import (
+    Layout,
+    State,
+    block_total,
+    corrected_half,
+    decode,
+    list_slice,
+)
+
+
+@inlined
+def merged_exposure(layout: Layout, state: State, r: int, first: int, second: int) -> float:
+    """Return the exposure that a merge adds to a degree-corrected block with itself (DEGREES D3).
+
+    That of a symmetric relation without cells of an object with itself is not the sum of its
+    parts.
+    """
+    q, eta, distinct = layout.first_place[r], state.prior[r, 2], layout.distinct[r]
+    m, other = state.size[q, first], state.size[q, second]
+    parts = m * corrected_half(m, eta, distinct) + other * corrected_half(other, eta, distinct)
+    both = m + other
+    return both * corrected_half(both, eta, distinct) - parts - m * other
 
 
 @kernel
@@ -63,6 +84,9 @@ def merged_value(  # noqa: PLR0912 - one loop
                 used += 1
                 apart += values[at] if values.size else gain(nothing, member, state.prior[r])
                 total += member
+        if count == 2 and layout.symmetric[r] and layout.first_degree[begin] >= 0:
+            total[1] += merged_exposure(layout, state, r, first, second)
+            used += 1
         if used > 1:
             result += gain(nothing, total, state.prior[r]) - apart
     return result

@@ -12,6 +12,7 @@ import numpy as np
 from coblock.kernels import Floats, Gain, Gains, Indices, kernel
 from coblock.kernels.gibbs import draw
 from coblock.kernels.tensor_cells import Scratch, clear_groups, open_object, touch_blocks
+from coblock.kernels.tensor_degrees import add_degree_gains, move_degrees
 from coblock.kernels.tensors import Flags, Layout, State, add_base, block_total, decode, list_slice
 
 
@@ -149,6 +150,7 @@ def move_object(
         for blocks in slices:
             add_base(layout, state, gain, r, d, blocks, weight, -1, allowed, 1.0, base)
         clear_groups(groups, scratch)
+    move_degrees(layout, state, d, i, c, k)
     state.m[d, c] -= 1.0
     state.m[d, k] += 1.0
     state.label[layout.first_object[d] + i] = k
@@ -183,6 +185,7 @@ def score_labels(
         elif k == new or (new < 0 and open_clusters):
             new = k
             score[k] = math.log(state.alpha[d]) + without[k]
+    add_degree_gains(layout, state, d, i, allowed, score)
     for r in range(layout.filled.size):
         if layout.incidence[r, d] < 0:
             continue

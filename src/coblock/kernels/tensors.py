@@ -41,6 +41,8 @@ class Layout(NamedTuple):
     start: Offsets  # cells of each object of a relation and domain, compressed
     cell: Indices
     first_object: Offsets  # (domains + 1,) into ``State.label``
+    degree: Floats  # of the objects at each place with degree correction (DEGREES D2)
+    first_degree: Offsets  # (places,) into ``degree``; -1 without correction
 
 
 class State(NamedTuple):
@@ -56,6 +58,7 @@ class State(NamedTuple):
     s: Floats  # sums over the stored cells of all blocks
     prior: Floats  # (relations, most hyperparameters)
     alpha: Floats  # (domains,)
+    degree: Floats  # (places, capacity) sums of the degrees of the clusters
 
 
 @inlined
@@ -66,6 +69,12 @@ def decode(layout: Layout, state: State, r: int, block: int, index: Indices) -> 
     for q in range(begin, end):
         index[q - begin] = rest // state.stride[q]
         rest %= state.stride[q]
+
+
+@inlined
+def corrected_half(m: float, eta: float, distinct: bool) -> float:
+    """Return the exposure of a cluster with itself in a symmetric relation, over m (DEGREES D3)."""
+    return 0.5 * m * (eta * (m - 1.0) / (m * eta + 1.0)) if distinct else 0.5 * m
 
 
 @kernel
@@ -95,7 +104,10 @@ def block_total(
             if index[p] == less:
                 x -= weight[p]
         if layout.symmetric[r] and p == 1 and index[0] == index[1]:
-            x = 0.5 * (x - 1.0) if layout.distinct[r] else 0.5 * (x + 1.0)
+            if layout.first_degree[begin] >= 0:
+                x = corrected_half(x, state.prior[r, 2], layout.distinct[r])
+            else:
+                x = 0.5 * (x - 1.0) if layout.distinct[r] else 0.5 * (x + 1.0)
         elif layout.distinct[r]:
             for e in range(p):
                 if layout.domain[begin + e] == layout.domain[q] and index[e] == index[p]:
@@ -187,6 +199,7 @@ def add_up_cells(layout: Layout, state: State) -> None:
     """Count sizes and stored cells of all blocks from the labels."""
     state.m[:] = 0.0
     state.size[:] = 0.0
+    state.degree[:] = 0.0
     state.s[:] = 0.0
     for d in range(layout.first_object.size - 1):
         for i in range(layout.first_object[d], layout.first_object[d + 1]):
@@ -197,6 +210,8 @@ def add_up_cells(layout: Layout, state: State) -> None:
         for i in range(layout.first_object[d + 1] - begin):
             weight = layout.exposure[at + i] if at >= 0 else 1.0
             state.size[q, state.label[begin + i]] += weight
+            if layout.first_degree[q] >= 0:
+                state.degree[q, state.label[begin + i]] += layout.degree[layout.first_degree[q] + i]
     for r in range(layout.filled.size):
         begin, S = layout.first_place[r], layout.n_stats[r]
         arity = layout.first_place[r + 1] - begin

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import Statistics
+from coblock.model.multi_degrees import Factors
 from coblock.model.multi_partition import MultiPartition
 
 TOP = 4  # clusters of an object that predictions without samples average over
@@ -69,6 +70,19 @@ class MultiResult:
         return [full_tensor(table, self.partition, r) for r, table in enumerate(self.data.tables)]
 
     @cached_property
+    def factors(self) -> dict[int, Factors]:
+        """Factors of the objects of the degree-corrected relations."""
+        return relation_factors(self.partition)
+
+    @cached_property
+    def sample_factors(self) -> list[dict[int, Factors]]:
+        """The same for each sample."""
+        if not self.data.corrected:
+            return [{} for _ in self.samples]
+        samples = ((sample.labels, sample.priors, sample.alpha) for sample in self.samples)
+        return [relation_factors(restore(self.data, *sample)) for sample in samples]
+
+    @cached_property
     def sample_tensors(self) -> list[list[Floats]]:
         """The same for each sample."""
         found = []
@@ -93,6 +107,15 @@ def restore(
     return partition
 
 
+def relation_factors(partition: MultiPartition) -> dict[int, Factors]:
+    """Return the factors of the objects of each degree-corrected relation."""
+    found, degrees = {}, partition.degrees
+    for r, table in enumerate(partition.data.tables):
+        if table.corrected and degrees is not None:
+            found[r] = Factors.of(partition.degree_blocks(r), degrees, r)
+    return found
+
+
 def full_tensor(table: Table, partition: MultiPartition, r: int) -> Floats:
     """Return the statistics of all blocks; those of symmetric pairs stand at both places."""
     tensor = partition.tensor(r)
@@ -112,9 +135,15 @@ def rank_by_size(label: Indices) -> Indices:
     return rank[label].astype(np.int32)
 
 
-def statistics_of(tensor: Floats, blocks: tuple[NDArray[Any], ...]) -> Statistics:
-    """Return the statistics of chosen blocks, one array for each statistic."""
-    return tuple(np.moveaxis(tensor[blocks], -1, 0))
+def statistics_of(
+    tensor: Floats, blocks: tuple[NDArray[Any], ...], cells: Indices, factors: Factors | None
+) -> Statistics:
+    """Return the statistics of the blocks of cells, one array for each statistic.
+
+    With factors of the objects, the last one is their product for each cell.
+    """
+    found = tuple(np.moveaxis(tensor[blocks], -1, 0))
+    return found if factors is None else (*found, factors.products(cells, blocks))
 
 
 def predictive_mixture(
@@ -128,10 +157,12 @@ def predictive_mixture(
     if result.samples:
         weight = np.full(len(cells), 1.0 / len(result.samples))
         components = []
-        for sample, tensors in zip(result.samples, result.sample_tensors, strict=True):
-            at = (sample.labels[d][cells[:, p]] for p, d in enumerate(table.domains))
+        parts = zip(result.samples, result.sample_tensors, result.sample_factors, strict=True)
+        for sample, tensors, factors in parts:
+            at = tuple(sample.labels[d][cells[:, p]] for p, d in enumerate(table.domains))
             prior = sample.priors[r].reshape(-1, 1)
-            components.append((weight, statistics_of(tensors[r], tuple(at)), prior))
+            statistics = statistics_of(tensors[r], at, cells, factors.get(r))
+            components.append((weight, statistics, prior))
         return components
     return list(_soft_mixture(result, r, cells))
 
@@ -155,7 +186,9 @@ def _soft_mixture(
                     weight[same & (choice[e] != t)] = 0.0
                     repeated |= same
             weight *= np.where(repeated, 1.0, share[cells[:, p], t])
-        components.append((weight, statistics_of(result.tensors[r], tuple(at)), prior))
+        factors = result.factors.get(r)
+        statistics = statistics_of(result.tensors[r], tuple(at), cells, factors)
+        components.append((weight, statistics, prior))
     return components
 
 
