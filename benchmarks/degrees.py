@@ -53,7 +53,7 @@ HELD_OUT = [
 ]
 DRAWS = 3  # of held-out cells
 SHARE = 0.1  # of the cells held out,
-MOST_HELD = 500_000  # or a weighted sample of so many
+MOST_HELD = 50_000  # or a weighted sample of so many
 HEAD = """# Degree correction, measured
 
 `python benchmarks/degrees.py DATA` writes this page: CPU seconds of one thread of a shared machine,
