@@ -150,7 +150,8 @@ def draw_hyperparameters(partition: MultiPartition, rng: np.random.Generator) ->
     ]
     priors = []
     for r, table in enumerate(partition.data.tables):
-        statistics, prior = partition.used_statistics(r), partition.priors[r].reshape(-1, 1, 1)
-        drawn = sample_prior(table.likelihood, statistics, prior, PRIOR_HYPERPRIOR, rng)
+        (statistics, count), prior = partition.used_statistics(r), partition.priors[r]
+        rows = prior.reshape(-1, 1, 1)
+        drawn = sample_prior(table.likelihood, statistics, rows, PRIOR_HYPERPRIOR, rng, count)
         priors.append(drawn.ravel())
     partition.set_hyperparameters(priors, alpha)
