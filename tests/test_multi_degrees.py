@@ -56,9 +56,7 @@ def corrected_table(rng, kind, sizes, base, unseen=0.15):
     stored, unseen_cells = arrays
     flags = {"symmetric": symmetric, "distinct": distinct}
     places = ("from", "to")
-    return Table(
-        "r", places, domains, likelihood, stored, np.array(values), unseen_cells, **flags
-    )
+    return Table("r", places, domains, likelihood, stored, np.array(values), unseen_cells, **flags)
 
 
 def beside(rng, sizes):
@@ -412,9 +410,7 @@ def test_groups_with_different_degrees_are_found(counts, tmp_path):
 
 def test_new_objects_are_assigned_by_links_and_degrees():
     edges, traits, group = planted(1, counts=False)
-    model = MultiIRM(random_state=0).fit(
-        relations_of(edges, traits, counts=False, corrected=True)
-    )
+    model = MultiIRM(random_state=0).fit(relations_of(edges, traits, counts=False, corrected=True))
     person = model.domains_["person"]
     inside = [name for name in person.names if group[int(name[1:])] == 1]
     new = [("new", name, 1) for name in inside[:12]] + [(name, "new", 1) for name in inside[12:20]]

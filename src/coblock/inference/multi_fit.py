@@ -175,10 +175,10 @@ def draw_hyperparameters(partition: MultiPartition, rng: np.random.Generator) ->
     ]
     priors = []
     for r, table in enumerate(partition.data.tables):
-        statistics, prior = partition.used_statistics(r), partition.priors[r].reshape(-1, 1, 1)
-        likelihood, shapes = table.likelihood, partition.priors[r][:0]
+        (statistics, count), prior = partition.used_statistics(r), partition.priors[r]
+        likelihood, rows, shapes = table.likelihood, prior.reshape(-1, 1, 1), prior[:0]
         if table.corrected:
-            likelihood, prior, shapes = POISSON, prior[:2], draw_shapes(partition, r, rng)
-        drawn = sample_prior(likelihood, statistics, prior, PRIOR_HYPERPRIOR, rng)
+            likelihood, rows, shapes = POISSON, rows[:2], draw_shapes(partition, r, rng)
+        drawn = sample_prior(likelihood, statistics, rows, PRIOR_HYPERPRIOR, rng, count)
         priors.append(np.concatenate((drawn.ravel(), shapes)))
     partition.set_hyperparameters(priors, alpha)

@@ -85,10 +85,12 @@ class DegreeCorrected:
         shapes = np.full((self.shapes, 1, 1), START_SHAPE)
         return np.concatenate((POISSON.initial_prior(mean), shapes))
 
-    def log_marginal(self, statistics: Statistics, prior: Floats) -> float:
+    def log_marginal(
+        self, statistics: Statistics, prior: Floats, count: Floats | None = None
+    ) -> float:
         """Return the log marginal of all blocks, without the terms of degrees."""
         n, T = statistics
-        return POISSON.log_marginal((n, np.maximum(T, 0.0)), prior[:2])
+        return POISSON.log_marginal((n, np.maximum(T, 0.0)), prior[:2], count)
 
     def predictive_mean(self, statistics: Statistics, prior: Floats) -> Floats:
         """Return the mean count of a cell, or the probability of a link (DEGREES D7)."""
@@ -113,8 +115,10 @@ class DegreeCorrected:
         n, T = statistics
         return POISSON.expected_log((n, np.maximum(T, 0.0)), prior[:2])
 
-    def learn_prior(self, statistics: Statistics, prior: Floats, rule: Rule) -> Floats:
+    def learn_prior(
+        self, statistics: Statistics, prior: Floats, rule: Rule, count: Floats | None = None
+    ) -> Floats:
         """Return a and b that make the counts more probable; the shapes stay."""
         n, T = statistics
-        learnt = POISSON.learn_prior((n, np.maximum(T, 0.0)), prior[:2], rule)
+        learnt = POISSON.learn_prior((n, np.maximum(T, 0.0)), prior[:2], rule, count)
         return np.concatenate((learnt, prior[2:]))
