@@ -43,11 +43,12 @@ class Exponential:
     def initial_prior(self, mean):
         return np.array([1.0, max(mean, 1e-3)]).reshape(2, 1, 1)
 
-    def log_marginal(self, statistics, prior):
+    def log_marginal(self, statistics, prior, count=None):
         n, x = statistics
         a, b = prior
         rise = gammaln(a + n) - gammaln(a)
-        return float((rise - a * np.log1p(x / b) - n * np.log(b + x)).sum())
+        value = rise - a * np.log1p(x / b) - n * np.log(b + x)
+        return float(np.sum(value if count is None else value * count))
 
     def predictive_mean(self, statistics, prior):
         shape, rate = prior[0] + statistics[0], prior[1] + statistics[1]
@@ -61,12 +62,15 @@ class Exponential:
         shape, rate = prior[0] + statistics[0], prior[1] + statistics[1]
         return digamma(shape) - np.log(rate), -shape / rate
 
-    def learn_prior(self, statistics, prior, rule):
+    def learn_prior(self, statistics, prior, rule, count=None):
         n, x = statistics
+        each = np.ones(n.size) if count is None else count
 
         def slope(a, b):
             change = digamma(a + n) - digamma(a) - np.log1p(x / b)
-            return change.sum(), (a / b - (a + n) / (b + x)).sum()
+            return each @ change, each @ (a / b - (a + n) / (b + x))
 
-        found = maximise(lambda *p: self.log_marginal(statistics, np.array(p)), slope, prior, 7.0)
-        return found.reshape(prior.shape)
+        def value(*p):
+            return self.log_marginal(statistics, np.array(p), count)
+
+        return maximise(value, slope, prior, 7.0).reshape(prior.shape)

@@ -1,7 +1,7 @@
 """MultiIRM: several relations of any arity over shared domains, clustered together."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,11 +21,12 @@ from coblock.inference.settings import Settings, check_method, read_multi_settin
 from coblock.io import multi_checkpoint, multi_file
 from coblock.io.export import LIBRARIES
 from coblock.io.multi_export import multi_frame
-from coblock.io.tables import Relation, build_dataset
+from coblock.io.tables import LIKELIHOODS, Relation, build_dataset, degree_corrected
 from coblock.kernels import Floats, Indices
 from coblock.model import checks
 from coblock.model.checks import Inference, Kind
 from coblock.model.dataset import Dataset, find_objects
+from coblock.model.likelihoods.degrees import PREFIX
 from coblock.model.multi_result import (
     MultiRecord,
     MultiResult,
@@ -164,10 +165,10 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         data = relations
         if not isinstance(data, Dataset):
             data = build_dataset(_check_relations(relations))
-        limits = self._limits(data)
+        limits, corrected = self._limits(data), check_degree_choice(data, relations)
         if is_binary(data):
             same = {name: getattr(self, name) for name in PASSED_ON}
-            irm = IRM(**same, checkpoint=self.checkpoint)
+            irm = IRM(**same, checkpoint=self.checkpoint, degree_corrected=corrected)
             irm.set_params(callback=self._binary_callback(data, settings))
             self._publish(fit_binary(data, limits, irm, settings, keep=keep))
             return
@@ -365,7 +366,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
                 means[table.name],
                 result.tensors[r],
                 result.priors[r],
-                result.partition.relation_evidence(r),
+                result.partition.relation_bound(r),
             )
             for r, table in enumerate(data.tables)
         }
@@ -385,6 +386,25 @@ def _check_relations(relations: object) -> Mapping[str, Relation]:
     return relations
 
 
+def check_degree_choice(
+    data: Dataset, relations: Mapping[str, Relation] | Dataset
+) -> bool | Literal["auto"]:
+    """Return the degree correction of a relation that :class:`IRM` fits; refuse other choices."""
+    if isinstance(relations, Dataset):
+        return data.corrected
+    if is_binary(data):
+        return next(iter(relations.values())).degree_corrected
+    for name, relation in relations.items():
+        if relation.degree_corrected == "auto" and relation.likelihood.name == "bernoulli":
+            msg = (
+                f"Relation '{name}': degree_corrected='auto' is for counts, and for a binary "
+                "relation that is fitted alone. Pass True and False, and keep the fit with the "
+                "larger log_evidence_."
+            )
+            raise ValueError(msg)
+    return False
+
+
 def is_binary(data: Dataset) -> bool:
     """Return whether the data are one binary relation of two places, which :class:`IRM` fits."""
     if len(data.tables) != 1:
@@ -394,7 +414,7 @@ def is_binary(data: Dataset) -> bool:
     return (
         table.arity == 2
         and table.filled
-        and table.likelihood.name == "bernoulli"
+        and table.likelihood.name in {"bernoulli", PREFIX + "bernoulli"}
         and not seen_pairs
     )
 
@@ -421,8 +441,12 @@ def fit_binary(
     first, last = limits[0], limits[-1]
     limit = None if first is None or last is None else (first, last)
     irm.set_params(relation=kind, max_clusters=limit)._fit(relation, keep=keep)
-    found = irm.result_
+    found, model = irm.result_, irm.degrees_.model if irm.degrees_ else None
     prior, alpha = found.hyper.prior.ravel(), list(found.hyper.alpha)
+    if model is not None:
+        prior = np.concatenate((model.prior, model.eta))
+        likelihood = degree_corrected(LIKELIHOODS["bernoulli"], symmetric=table.symmetric)
+        data = replace(data, tables=(replace(table, likelihood=likelihood),))
     samples = [MultiSample(sample.labels, [prior], alpha) for sample in found.samples]
     trace = [binary_record(record, len(data.domains), settings) for record in found.trace]
     fitted = (found.labels, [prior], alpha, found.log_evidence, samples, trace, found.converged)

@@ -43,6 +43,9 @@ def assign_new_objects(
         ]
         priors = [result.priors[result.relation_number(relation)] for relation in relations]
         partition = restore(extended, labels, priors, [result.alpha[e] for e in used])
+        partition.keep_counts(
+            result.partition, [result.relation_number(relation) for relation in relations]
+        )
         last = np.array([data.sizes[d]], np.int32)
         found[name] = partition.conditional(used.index(d), last)[0]
     return found

@@ -112,11 +112,13 @@ def sample_prior(
     prior: Floats,
     hyperprior: tuple[float, float],
     rng: np.random.Generator,
+    count: Floats | None = None,
 ) -> Floats:
     """Draw the hyperparameters of a likelihood by slice sampling.
 
     The positive ones are multiplied by a common factor, then each by one of its own: the data
-    determine their ratio much better than their size. To real ones a number is added.
+    determine their ratio much better than their size. To real ones a number is added. Blocks
+    count ``count`` times; None: once.
     """
     shape, rate = hyperprior
     positive = np.arange(len(prior)) >= likelihood.n_real
@@ -135,7 +137,7 @@ def sample_prior(
                 return -np.inf
             weight = (shape * np.log(size) - rate * size).sum()  # the Jacobian adds one log
             weight -= 0.5 * (trial[~positive] ** 2).sum()
-            return likelihood.log_marginal(statistics, trial) + float(weight)
+            return likelihood.log_marginal(statistics, trial, count) + float(weight)
 
         prior = moved(slice_sample(log_density, 0.0, rng))
     return prior

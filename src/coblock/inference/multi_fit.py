@@ -133,7 +133,7 @@ class MultiFit:
             labels=[rank_by_size(label) for label in best.labels],
             priors=best.priors,
             alpha=best.alpha,
-            log_evidence=best.log_joint(),
+            log_evidence=best.log_bound(),
             samples=self.samples if moves else [],
             trace=self.trace,
             converged=self.finished,
@@ -203,7 +203,9 @@ def make_starts(
 ) -> list[list[Indices]]:
     """Return labels of starts, the one to use first last: spectral ones of many and few clusters.
 
-    Small data sets get several starts: k-means clusters of the same vectors from other seeds.
+    Small data sets get several starts: k-means clusters of the same vectors from other seeds. With
+    degree correction the first one is there twice: the search uses the last one with infinite
+    shapes of the degree laws at first (DEGREES D6).
     """
     seed = int(rng.integers(2**31))
     domains = range(len(data.domains))
@@ -217,4 +219,6 @@ def make_starts(
         labels = start_labels(points, clusters, seed % 2**30 + number)
         pairs = zip(labels, limits, strict=True)
         starts.append([label if limit is None else label % limit for label, limit in pairs])
+    if data.corrected:
+        starts.append([label.copy() for label in starts[0]])
     return starts[::-1]

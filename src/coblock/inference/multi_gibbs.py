@@ -2,10 +2,18 @@
 
 import numpy as np
 
-from coblock.inference.gibbs import MOST_SAMPLES, sample_concentration, sample_prior
+from coblock.inference.gibbs import (
+    MOST_SAMPLES,
+    sample_concentration,
+    sample_prior,
+    slice_sample,
+)
 from coblock.inference.multi_search import most_clusters
 from coblock.kernels import Floats, Indices
+from coblock.kernels.degrees import PLAIN
 from coblock.model.dataset import Dataset
+from coblock.model.degrees import SHAPE_BOUNDS
+from coblock.model.likelihoods.degrees import POISSON
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiRecord, MultiResult, MultiSample, rank_by_size
 from coblock.model.result import match_memberships
@@ -30,6 +38,24 @@ def draw_labels(partition: MultiPartition, rng: np.random.Generator) -> float:
     return moved
 
 
+def draw_shapes(partition: MultiPartition, r: int, rng: np.random.Generator) -> Floats:
+    """Draw the shapes of the degree laws of a relation; the logarithm has a uniform prior.
+
+    Infinite ones stay.
+    """
+    blocks, shapes = partition.degree_blocks(r), partition.priors[r][2:].copy()
+    for p, degree in enumerate(partition.place_degrees(r)):
+        if shapes[p] < PLAIN:
+
+            def log_density(x: float, p: int = p, degree: Floats = degree) -> float:
+                if not SHAPE_BOUNDS[0] <= x <= SHAPE_BOUNDS[1]:
+                    return -np.inf
+                return blocks.shape_value(p, degree, float(np.exp(x)))
+
+            shapes[p] = np.exp(slice_sample(log_density, float(np.log(shapes[p])), rng))
+    return shapes
+
+
 def draw_hyperparameters(partition: MultiPartition, rng: np.random.Generator) -> None:
     """Draw concentrations and the hyperparameters of all relations given the labels."""
     alpha = [
@@ -40,9 +66,12 @@ def draw_hyperparameters(partition: MultiPartition, rng: np.random.Generator) ->
     ]
     priors = []
     for r, table in enumerate(partition.data.tables):
-        statistics, prior = partition.used_statistics(r), partition.priors[r].reshape(-1, 1, 1)
-        drawn = sample_prior(table.likelihood, statistics, prior, PRIOR_HYPERPRIOR, rng)
-        priors.append(drawn.ravel())
+        (statistics, count), prior = partition.used_statistics(r), partition.priors[r]
+        likelihood, rows, shapes = table.likelihood, prior.reshape(-1, 1, 1), prior[:0]
+        if table.corrected:
+            likelihood, rows, shapes = POISSON, rows[:2], draw_shapes(partition, r, rng)
+        drawn = sample_prior(likelihood, statistics, rows, PRIOR_HYPERPRIOR, rng, count)
+        priors.append(np.concatenate((drawn.ravel(), shapes)))
     partition.set_hyperparameters(priors, alpha)
 
 

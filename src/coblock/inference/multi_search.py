@@ -13,10 +13,10 @@ LEAST_GAIN = 0.5  # nats; a round of moves, or a perturbation, that gains less h
 ROUND_GAIN = 2e-5  # as has one that gains less than this share of the evidence
 MOST_FAILURES = 4  # perturbations without gain that end the search
 SPLIT_SWEEPS = 3  # over the members of a cluster that is split
-SPLIT_RENEWALS = 4  # of the gains of zeros, in each of these sweeps at most
+SPLIT_BATCHES = 4  # of members that are moved together, in each of these sweeps
 SPLIT_TRIALS = 2  # first members from which each cluster is split
-STALE_SHARE = 0.02  # of the objects that may move before the gains of zeros are renewed,
-LEAST_STALE = 20  # if these are more; else they are renewed after each move
+SEQUENTIAL_UP_TO = 1000  # objects of a domain; so few are moved one after another,
+BATCHES = 25  # and more in so many batches
 MOST_BLOCKS = 2**20  # of a relation: no cluster is opened beyond; a sweep takes time for each
 FEW_CLUSTERS = 3  # per domain, up to which splits are valued at learnt hyperparameters
 ALL_PAIRS = 30  # clusters up to which all pairs are candidates for a merge,
@@ -36,11 +36,9 @@ def sweep_all(
     for d, size in enumerate(partition.data.sizes):
         order = rng.permutation(size).astype(np.int32)
         uniform = rng.random(size) if sampled else None
-        stale = int(STALE_SHARE * size)
-        stale = 0 if exact or stale < LEAST_STALE else stale
-        partition.sweep(
-            d, order, uniform, limit=most_clusters(partition, d, limits[d]), stale=stale
-        )
+        limit = most_clusters(partition, d, limits[d])
+        batch = 1 if exact or size <= SEQUENTIAL_UP_TO else -(-size // BATCHES)
+        partition.sweep(d, order, uniform, limit=limit, batch=batch)
         first = partition.data.layout.first_object[d]
         changed = partition.state.label[first : first + size] != before[first : first + size]
         moved = max(moved, float(changed.mean()))
@@ -99,7 +97,14 @@ class MultiSearch:
         return moved
 
     def _end_local_search(self) -> None:
-        """Keep the better of this partition and the best so far; go on from a start or from it."""
+        """Keep the better of this partition and the best so far; go on from a start or from it.
+
+        A local search under infinite shapes of the degree laws goes on with learnt ones.
+        """
+        if not self.partition.shapes_learnt:
+            self.partition.shapes_learnt, self.last = True, -np.inf
+            self.partition.learn()
+            return
         simplify(self.partition, self.rng, self.limits)
         self.partition.renumber()
         found = self.partition.log_joint()
@@ -108,7 +113,8 @@ class MultiSearch:
         elif not self.starts:
             self.failures += 1
         if self.starts:
-            self.partition = MultiPartition.from_labels(self.partition.data, self.starts.pop())
+            data, labels = self.partition.data, self.starts.pop()
+            self.partition = MultiPartition.from_labels(data, labels, shapes=bool(self.starts))
             self.last = -np.inf
         else:
             self.partition = self.best.copy()
@@ -271,11 +277,11 @@ def try_split(
         partition.renumber()
         m, used = partition.state.m, partition.state.n_clusters
         new = int(used[d]) - 1
-    stale = members.size // SPLIT_RENEWALS + 1
-    partition.sweep(d, members[:1], clusters=(new,), stale=1)
+    batch = members.size // SPLIT_BATCHES + 1
+    partition.sweep(d, members[:1], clusters=(new,))
     for sweep in range(SPLIT_SWEEPS):
         label = partition.labels[d].copy()
-        partition.sweep(d, members[sweep == 0 :], clusters=(c, new), stale=stale)
+        partition.sweep(d, members[sweep == 0 :], clusters=(c, new), batch=batch)
         if np.array_equal(label, partition.labels[d]):
             break
     if m[d, c] > 0 and m[d, new] > 0:
@@ -283,7 +289,7 @@ def try_split(
         if partition.merge_gains(d, pair)[0] < -least:
             return True
     moved = members[partition.labels[d][members] == new]
-    partition.sweep(d, moved, clusters=(c,), stale=members.size)
+    partition.sweep(d, moved, clusters=(c,), batch=members.size)
     return False
 
 

@@ -34,7 +34,8 @@ from coblock.model.multi_state import MultiState
 COUNTERS = ("sampled", "perturbations", "failures")  # of the search
 SEARCH_ENTRIES: dict[str, Any] = {
     **dict.fromkeys(("starts", *COUNTERS), int),
-    **{"climbing": bool, "has_best": bool, "last": float | None},
+    **dict.fromkeys(("climbing", "has_best", "shapes_learnt"), bool),
+    **{"last": float | None},
 }
 SOFT_ENTRIES: dict[str, Any] = {
     **dict.fromkeys(("number", "averaged", "hyper_delay", "step_since"), int),
@@ -134,6 +135,7 @@ def _search_entries(search: MultiSearch) -> Header:
         "starts": len(search.starts),
         **{name: int(getattr(search, name)) for name in COUNTERS},
         "climbing": search.climbing,
+        "shapes_learnt": search.partition.shapes_learnt,
         "has_best": search.best is not None,
         "last": float(search.last) if np.isfinite(search.last) else None,
     }
@@ -223,8 +225,10 @@ def _read_search(header: Header, tensors: StoredTensors, fit: MultiFit) -> Multi
     best = None
     if entry["has_best"]:
         best = restore(data, *multi_file.read_partition(tensors, data, "best_"))
+    partition = restore(data, *multi_file.read_partition(tensors, data))
+    partition.shapes_learnt = entry["shapes_learnt"]
     return MultiSearch(
-        partition=restore(data, *multi_file.read_partition(tensors, data)),
+        partition=partition,
         rng=fit.rng,
         limits=fit.limits,
         starts=starts,

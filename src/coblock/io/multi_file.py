@@ -16,11 +16,12 @@ from safetensors import SafetensorError, safe_open
 from coblock.io import container
 from coblock.io.container import Format, Header, Tensors, require
 from coblock.io.model_file import ModelFileError
-from coblock.io.tables import LIKELIHOODS
+from coblock.io.tables import CORRECTED, LIKELIHOODS, degree_corrected
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.categorical import Categorical
+from coblock.model.likelihoods.degrees import PREFIX
 from coblock.model.likelihoods.normal import Normal
 from coblock.model.multi_result import MultiRecord, MultiResult, MultiSample
 from coblock.model.relation import Domain
@@ -82,7 +83,8 @@ def save_result(result: MultiResult, path: str | Path, parameters: Mapping[str, 
 
 def check_likelihoods(data: Dataset, advice: str) -> None:
     """Refuse relations with a likelihood of the user's."""
-    own = [table.name for table in data.tables if table.likelihood.name not in LIKELIHOODS]
+    known = (*LIKELIHOODS, *CORRECTED)
+    own = [table.name for table in data.tables if table.likelihood.name not in known]
     if own:
         msg = (
             f"The likelihood of relation '{own[0]}' is not one of coblock's, and a file of coblock "
@@ -391,6 +393,11 @@ def _read_names(tensors: StoredTensors, d: int, size: int) -> tuple[str, ...]:
 
 
 def _read_likelihood(entry: Header) -> Likelihood:
+    if entry["likelihood"] in CORRECTED:
+        fits = len(entry["domains"]) == 2 and entry["filled"] and not entry["exposed"]
+        require(fits, "a relation does not fit its degree correction.")
+        base = LIKELIHOODS[entry["likelihood"].removeprefix(PREFIX)]
+        return degree_corrected(base, symmetric=entry["symmetric"])
     require(entry["likelihood"] in LIKELIHOODS, "its likelihood is unknown.")
     if entry["likelihood"] == "categorical":
         categories = entry["categories"]

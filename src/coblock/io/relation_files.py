@@ -23,10 +23,12 @@ KEYS: dict[str, tuple[tuple[type, ...], str]] = {  # types in a TOML file, and t
     "absent": ((str,), "'zero' or 'unseen'"),
     "symmetric": ((bool,), "true or false"),
     "diagonal": ((str,), "'seen' or 'unseen'"),
+    "degree_corrected": ((bool, str), "true, false or 'auto'"),
 }
 TEXT = re.compile(r"\s*([^()=;]*[^()=;\s])\s*\(([^()]*)\)\s*=\s*(.+)", flags=re.DOTALL)
 FORM = "NAME(PLACE,PLACE)=FILE, then ;KEY=VALUE, as in 'bought(user,item)=orders.csv;value=qty'"
 SWITCH = {"true": True, "false": False}
+SWITCHED = ("symmetric", "degree_corrected")  # keys with these values
 
 
 class DescriptionError(ValueError):
@@ -56,7 +58,7 @@ def parse_relations(texts: list[str]) -> dict[str, dict[str, Any]]:
             if not equals or key in given:
                 what = f"'{option}' of relation '{name}' must be a key, once, and a value"
                 refuse(f"{what}: {FORM}.", DescriptionError)
-            given[key] = SWITCH.get(value, value) if key == "symmetric" else value
+            given[key] = SWITCH.get(value, value) if key in SWITCHED else value
         found[name] = given
     return found
 

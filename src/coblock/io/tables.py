@@ -14,6 +14,7 @@ from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import Likelihood, quoted
 from coblock.model.likelihoods.bernoulli import Bernoulli
 from coblock.model.likelihoods.categorical import Categorical
+from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
 from coblock.model.likelihoods.normal import Normal
 from coblock.model.likelihoods.poisson import Poisson
 from coblock.model.relation import Domain
@@ -22,6 +23,7 @@ from coblock.model.relation import Relation as BinaryRelation
 LIKELIHOODS: dict[str, Likelihood] = {
     each.name: each for each in (Bernoulli(), Poisson(), Categorical(), Normal())
 }
+CORRECTED = tuple(PREFIX + name for name in ("bernoulli", "poisson"))
 COUNTED = ("bernoulli", "poisson")  # cells that are not listed are zeros by default
 
 
@@ -51,6 +53,10 @@ class Relation:
         Whether cells with an object twice are data. Default: unseen if there are two places.
     exposure : dict or sequence of arrays, optional
         Counts only: a factor for each object at each place; a cell has the product.
+    degree_corrected : bool or "auto"
+        Whether members of a cluster may differ in degree: links or counts between two places.
+        "auto" takes what has more evidence. It is for counts, and for a binary relation that is
+        fitted alone.
 
     Examples
     --------
@@ -74,6 +80,7 @@ class Relation:
         symmetric: bool | None = None,
         diagonal: Literal["seen", "unseen"] | None = None,
         exposure: Mapping[str, Floats] | Sequence[Floats] | None = None,
+        degree_corrected: bool | Literal["auto"] = False,
     ) -> None:
         self.places = dict(places) if isinstance(places, Mapping) else _named_places(places)
         if isinstance(likelihood, str):
@@ -102,6 +109,26 @@ class Relation:
         self._read_unseen(unseen)
         self._order_symmetric_places()
         self.exposure = self._read_exposure(exposure)
+        self.degree_corrected = self._check_degree_corrected(degree_corrected)
+
+    def _check_degree_corrected(self, asked: bool | Literal["auto"]) -> bool | Literal["auto"]:
+        """Return the choice, or say what degree correction needs."""
+        if not (isinstance(asked, bool) or (isinstance(asked, str) and asked == "auto")):
+            msg = f"degree_corrected must be True, False or 'auto', but is {asked!r}."
+            raise ValueError(msg)
+        needs = {
+            f"two places, but there are {len(self.places)}": len(self.places) == 2,
+            f"likelihood='bernoulli' or 'poisson', not '{self.likelihood.name}'": (
+                self.likelihood.name in COUNTED
+            ),
+            "absent='zero': cells that are not listed are zeros": self.filled,
+            "no exposure: factors of the objects are part of the model": self.exposure is None,
+        }
+        for need, holds in needs.items():
+            if asked and not holds:
+                msg = f"Degree correction needs {need}. Change it, or pass degree_corrected=False."
+                raise ValueError(msg)
+        return asked
 
     @property
     def _counts(self) -> bool:
@@ -249,7 +276,7 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
             name=name,
             places=tuple(relation.places),
             domains=numbers,
-            likelihood=relation.likelihood,
+            likelihood=_table_likelihood(relation),
             cells=cells,
             values=relation.values,
             unseen=unseen,
@@ -260,6 +287,19 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
         )
         tables.append(_without_diagonal(table, check_pairs=relation.symmetric))
     return Dataset(tuple(domains), tuple(found[d][0] for d in domains), tuple(tables))
+
+
+def _table_likelihood(relation: Relation) -> Likelihood:
+    """Return the likelihood of the cells; a choice about counts is that of the shape, learnt."""
+    asked = relation.degree_corrected
+    if not asked or (asked == "auto" and relation.likelihood.name == "bernoulli"):
+        return relation.likelihood
+    return degree_corrected(relation.likelihood, symmetric=relation.symmetric)
+
+
+def degree_corrected(likelihood: Likelihood, *, symmetric: bool) -> DegreeCorrected:
+    """Return the degree-corrected likelihood of such values; symmetric places share a shape."""
+    return DegreeCorrected(likelihood, 1 if symmetric else 2)
 
 
 def _named_places(places: Sequence[str]) -> dict[str, str]:

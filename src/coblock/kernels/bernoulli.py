@@ -97,32 +97,42 @@ def few_link_gains(n: Floats, N: Floats, m: float, links: int, out: Floats) -> N
 
 
 @kernel
-def block_log_likelihood(n: Floats, N: Floats, a: float, b: float) -> float:
+def block_log_likelihood(
+    n: Floats, N: Floats, a: float, b: float, count: Floats | None = None
+) -> float:
     """Return the sum over blocks of lnB(a + n, b + N) - lnB(a, b).
 
-    The part of eq:IRM_2dom_CVB_lowerbound_hyprm that depends on a and b.
+    The part of eq:IRM_2dom_CVB_lowerbound_hyprm that depends on a and b. ``count`` says how often
+    each block counts; None: once.
     """
     value = np.empty(n.size)
     block_values(n, N, a, b, value)
+    if count is not None:
+        value *= count
     return unrolled_sum(value)
 
 
 @kernel
-def polygamma_differences(x: float, n: Floats) -> tuple[float, float]:
+def polygamma_differences(x: float, n: Floats, count: Floats | None = None) -> tuple[float, float]:
     """Return the sums over n of the changes of digamma and trigamma from x to x + n."""
     first, second, start = np.empty(n.size), np.empty(n.size), (digamma(x), trigamma(x))
     for t in range(n.size):
         first[t] = digamma(x + n[t]) - start[0]
         second[t] = trigamma(x + n[t]) - start[1]
+    if count is not None:
+        first *= count
+        second *= count
     return unrolled_sum(first), unrolled_sum(second)
 
 
 @kernel
-def block_derivatives(n: Floats, N: Floats, a: float, b: float) -> Floats:
+def block_derivatives(
+    n: Floats, N: Floats, a: float, b: float, count: Floats | None = None
+) -> Floats:
     """Return the gradient (2) and Hessian (aa, ab, bb) of the above in (ln a, ln b)."""
-    sum_a, second_a = polygamma_differences(a, n)
-    sum_b, second_b = polygamma_differences(b, N)
-    sum_both, second_both = polygamma_differences(a + b, n + N)
+    sum_a, second_a = polygamma_differences(a, n, count)
+    sum_b, second_b = polygamma_differences(b, N, count)
+    sum_both, second_both = polygamma_differences(a + b, n + N, count)
     g_a, g_b = sum_a - sum_both, sum_b - sum_both
     h_aa = a * a * (second_a - second_both) + a * g_a
     h_bb = b * b * (second_b - second_both) + b * g_b
@@ -146,16 +156,18 @@ def ascent_direction(d: Floats) -> tuple[float, float]:
 
 
 @kernel
-def newton_ascent(n: Floats, N: Floats, a: float, b: float, steps: int) -> tuple[float, float]:
+def newton_ascent(
+    n: Floats, N: Floats, a: float, b: float, steps: int, count: Floats | None = None
+) -> tuple[float, float]:
     """Return a and b after safeguarded Newton steps in (ln a, ln b); the likelihood never falls."""
-    value = block_log_likelihood(n, N, a, b)
+    value = block_log_likelihood(n, N, a, b, count)
     for _ in range(steps):
-        step_a, step_b = ascent_direction(block_derivatives(n, N, a, b))
+        step_a, step_b = ascent_direction(block_derivatives(n, N, a, b, count))
         fraction, improved = 1.0, False
         while fraction > 1e-6 and not improved:
             new_a = min(max(a * math.exp(fraction * step_a), SMALLEST), LARGEST)
             new_b = min(max(b * math.exp(fraction * step_b), SMALLEST), LARGEST)
-            new_value = block_log_likelihood(n, N, new_a, new_b)
+            new_value = block_log_likelihood(n, N, new_a, new_b, count)
             improved = new_value > value
             fraction *= 0.25
         if not improved:

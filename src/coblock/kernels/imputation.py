@@ -66,3 +66,13 @@ def impute_unseen(
             n[label_other[j], label[i]] += mu
             constant += mu - mu * log_mu
     return constant
+
+
+@kernel
+def link_counts(log_mu: Floats, counts: Floats) -> float:
+    """Write the count that each link of a log rate acts as; return the sum of the constants."""
+    constant = 0.0
+    for t in range(log_mu.size):
+        counts[t], part = link_count(log_mu[t])
+        constant += part
+    return constant

@@ -2,32 +2,84 @@
 
 from typing import NamedTuple
 
-from coblock.kernels import Floats, Indices, Offsets, kernel
-from coblock.kernels.tensors import Layout, State
+import numpy as np
+
+from coblock.kernels import Floats, Indices, Offsets, inlined, kernel
+from coblock.kernels.tensors import Layout, State, empty_table, find_slot
+
+APART = -1  # a group that shares its blocks with no other one
+ANY = -2  # a group that may share its block with others whatever the cluster of the object
 
 
 class Scratch(NamedTuple):
-    """Arrays that a sweep writes to: the cells of one object, by block."""
+    """Arrays for the cells of one object, which are added up by group and by block.
 
-    group_slot: Indices  # (masks * blocks,) position of a group, or -1
-    group_key: Offsets  # the entry of ``group_slot`` of a group
+    A group is the set of cells of an object that are in one block whatever its cluster.
+    """
+
+    group_key: Offsets  # hash table of the groups
+    group_slot: Indices  # the group at each position of the table
+    group_at: Offsets  # (groups,) position of a group in the table
     group_rest: Offsets  # block number of the clusters at the other places
     group_shift: Offsets  # added to it for each cluster number of the object
-    group_other: Indices  # the other cluster of a symmetric pair, or -1
+    group_index: Indices  # (groups, places) clusters at the other places, -1 at the object's own
+    group_near: Indices  # cluster in which the group may share its block, or APART, or ANY
     group_value: Floats  # (groups, statistics)
-    block_slot: Indices  # (blocks,) position of a touched block while they are collected, or -1
-    block: Indices  # blocks that the object touches in a cluster
+    block_key: Offsets  # hash table of blocks that groups share
+    block_slot: Indices
+    block: Offsets  # blocks that the object touches in a cluster
+    block_group: Indices  # a group of each
     block_value: Floats  # (touched, statistics)
-    own: Indices  # the same for the cluster that the object is in
+    own_key: Offsets  # hash table of the blocks that the object touches in its own cluster
+    own_slot: Indices
+    own: Offsets  # these blocks
     own_value: Floats
-    own_before: Floats  # (touched, statistics) sums of these blocks with the object
-    old_slice: Indices  # (blocks,) blocks of the cluster that an object leaves
-    new_slice: Indices  # (blocks,) blocks of the cluster that it joins, without those
     weight: Floats  # (places,) exposures of the object
 
 
 @kernel
-def group_cells(layout: Layout, state: State, r: int, d: int, i: int, scratch: Scratch) -> int:
+def make_scratch(layout: Layout, d: int, objects: Indices) -> Scratch:
+    """Return arrays that have room for the cells of each of these objects of domain ``d``."""
+    most, arity, S = 1, 1, layout.zero.shape[1]
+    for r in range(layout.filled.size):
+        arity = max(arity, layout.first_place[r + 1] - layout.first_place[r])
+        if layout.incidence[r, d] >= 0:
+            for i in objects:
+                row = layout.incidence[r, d] + i
+                most = max(most, layout.start[row + 1] - layout.start[row])
+    keys = empty_table(most)
+    return Scratch(
+        group_key=keys,
+        group_slot=np.empty(keys.size, np.int32),
+        group_at=np.empty(most, np.int64),
+        group_rest=np.empty(most, np.int64),
+        group_shift=np.empty(most, np.int64),
+        group_index=np.empty((most, arity), np.int32),
+        group_near=np.empty(most, np.int32),
+        group_value=np.empty((most, S)),
+        block_key=keys.copy(),
+        block_slot=np.empty(keys.size, np.int32),
+        block=np.empty(most, np.int64),
+        block_group=np.empty(most, np.int32),
+        block_value=np.empty((most, S)),
+        own_key=keys.copy(),
+        own_slot=np.empty(keys.size, np.int32),
+        own=np.empty(most, np.int64),
+        own_value=np.empty((most, S)),
+        weight=np.ones(arity),
+    )
+
+
+@inlined
+def may_share(near: int, k: int) -> bool:
+    """Return whether a group with this ``group_near`` may share its block in cluster ``k``."""
+    return (near == ANY) | (near == k)
+
+
+@kernel
+def group_cells(  # noqa: PLR0912 - one loop
+    layout: Layout, state: State, r: int, d: int, i: int, scratch: Scratch
+) -> int:
     """Add up the stored cells of an object by the clusters at the other places; count the groups.
 
     Cells in which the object fills different places are in different groups, except for the two
@@ -36,77 +88,102 @@ def group_cells(layout: Layout, state: State, r: int, d: int, i: int, scratch: S
     begin, S = layout.first_place[r], layout.n_stats[r]
     arity = layout.first_place[r + 1] - begin
     n_blocks = state.first[r + 1] - state.first[r]
-    row, count = layout.incidence[r, d] + i, 0
+    row, count, pair = layout.incidence[r, d] + i, 0, layout.symmetric[r]
+    index = np.empty(arity, np.int32)
     for at in range(layout.start[row], layout.start[row + 1]):
         c = layout.cell[at]
         place = layout.first_coordinate[r] + c * arity
-        mask, rest, shift, other, last = 0, 0, 0, -1, 0
+        mask, places, others, near = 0, 0, 0, APART
         for p in range(arity):
-            q = begin + p
-            o = layout.coordinate[place + p]
-            if layout.domain[q] == d and o == i:
+            own, o = layout.domain[begin + p] == d, layout.coordinate[place + p]
+            index[p] = -1
+            if own and o == i:
                 mask |= 1 << p
-                shift += state.stride[q]
+                places += 1
             else:
-                k = state.label[layout.first_object[layout.domain[q]] + o]
-                if layout.symmetric[r] and p < 2 and layout.domain[q] == d:
-                    other = k
-                elif layout.symmetric[r] and p == 1:  # a pair of another domain, in order
-                    rest += min(last, k) * state.stride[q - 1] + max(last, k) * state.stride[q]
-                elif not (layout.symmetric[r] and p == 0):
-                    rest += k * state.stride[q]
-                last = k
-        key = rest
-        if other >= 0:
-            mask = 1
-            key += other * state.stride[begin + 1]
-        key += mask * n_blocks
-        slot = scratch.group_slot[key]
-        if slot < 0:
-            slot = count
+                index[p] = state.label[layout.first_object[layout.domain[begin + p]] + o]
+                if own:
+                    others += 1
+                    near = index[p]
+        if pair and layout.domain[begin] == d and mask & 3 == 2:  # the ends are interchangeable
+            index[0], index[1] = -1, index[0]
+            mask ^= 3
+        elif pair and index[0] > index[1]:
+            index[0], index[1] = index[1], index[0]
+        if places > 1 or others > 1:
+            near = ANY
+        rest, shift = 0, 0
+        for p in range(arity):
+            if index[p] < 0:
+                shift += state.stride[begin + p]
+            else:
+                rest += index[p] * state.stride[begin + p]
+        key = rest + mask * n_blocks
+        position = find_slot(scratch.group_key, key)
+        if scratch.group_key[position] < 0:
+            scratch.group_key[position], scratch.group_slot[position] = key, count
+            scratch.group_at[count], scratch.group_near[count] = position, near
+            scratch.group_rest[count], scratch.group_shift[count] = rest, shift
+            scratch.group_index[count, :arity] = index
+            scratch.group_value[count, :S] = 0.0
             count += 1
-            scratch.group_slot[key], scratch.group_key[slot] = slot, key
-            scratch.group_rest[slot], scratch.group_shift[slot] = rest, shift
-            scratch.group_other[slot] = other
-            scratch.group_value[slot, :S] = 0.0
+        slot = scratch.group_slot[position]
         for t in range(S):
             scratch.group_value[slot, t] += layout.value[layout.first_value[r] + c * S + t]
     return count
 
 
 @kernel
+def group_block(
+    layout: Layout, state: State, r: int, d: int, k: int, g: int, scratch: Scratch
+) -> int:
+    """Return the block of a group if the object is in cluster ``k``."""
+    begin = layout.first_place[r]
+    if layout.symmetric[r] and layout.domain[begin] == d and scratch.group_index[g, 1] >= 0:
+        other = scratch.group_index[g, 1]
+        if other < k and scratch.group_index[g, 0] < 0:
+            rest = scratch.group_rest[g] + other * (state.stride[begin] - state.stride[begin + 1])
+            shift = scratch.group_shift[g] + state.stride[begin + 1] - state.stride[begin]
+            return rest + k * shift
+    return scratch.group_rest[g] + k * scratch.group_shift[g]
+
+
+@kernel
 def touch_blocks(
-    layout: Layout,
-    state: State,
-    r: int,
-    k: int,
-    groups: int,
-    scratch: Scratch,
-    blocks: Indices,
-    values: Floats,
+    layout: Layout, state: State, r: int, d: int, k: int, groups: int, scratch: Scratch
 ) -> int:
     """Add up the groups of an object by the block they fall into if it is in cluster ``k``."""
-    begin, S, count = layout.first_place[r], layout.n_stats[r], 0
+    S, count = layout.n_stats[r], 0
+    shared = False
     for g in range(groups):
-        other = scratch.group_other[g]
-        if other >= 0:
-            low, high = min(k, other), max(k, other)
-            block = (
-                scratch.group_rest[g] + low * state.stride[begin] + high * state.stride[begin + 1]
-            )
-        else:
-            block = scratch.group_rest[g] + k * scratch.group_shift[g]
-        slot = scratch.block_slot[block]
-        if slot < 0:
-            slot = count
+        block = group_block(layout, state, r, d, k, g, scratch)
+        near, slot = scratch.group_near[g], count
+        if may_share(near, k):
+            shared = True
+            position = find_slot(scratch.block_key, block)
+            if scratch.block_key[position] < 0:
+                scratch.block_key[position], scratch.block_slot[position] = block, count
+            slot = scratch.block_slot[position]
+        if slot == count:
+            scratch.block[count], scratch.block_group[count] = block, g
+            scratch.block_value[count, :S] = 0.0
             count += 1
-            scratch.block_slot[block], blocks[slot] = slot, block
-            values[slot, :S] = 0.0
         for t in range(S):
-            values[slot, t] += scratch.group_value[g, t]
-    for slot in range(count):
-        scratch.block_slot[blocks[slot]] = -1
+            scratch.block_value[slot, t] += scratch.group_value[g, t]
+    if shared:
+        for t in range(count):
+            clear_key(scratch.block_key, scratch.block[t])
     return count
+
+
+@kernel
+def clear_key(keys: Offsets, key: int) -> None:
+    """Take a key out of a hash table all of whose keys are taken out together."""
+    last = keys.size - 1
+    at = find_slot(keys, key)
+    while keys[at] >= 0:  # and those that stand behind it: they are taken out, too
+        keys[at] = -1
+        at = (at + 1) & last
 
 
 @kernel
@@ -114,18 +191,24 @@ def open_object(
     layout: Layout, state: State, r: int, d: int, i: int, c: int, scratch: Scratch
 ) -> tuple[int, int]:
     """Collect the cells of an object of cluster ``c``; return the numbers of groups and blocks."""
-    begin = layout.first_place[r]
+    begin, S = layout.first_place[r], layout.n_stats[r]
     for q in range(begin, layout.first_place[r + 1]):
         at = layout.first_exposure[q]
         own = layout.domain[q] == d and at >= 0
         scratch.weight[q - begin] = layout.exposure[at + i] if own else 1.0
     groups = group_cells(layout, state, r, d, i, scratch)
-    found = (scratch.own, scratch.own_value)
-    return groups, touch_blocks(layout, state, r, c, groups, scratch, *found)
+    count = touch_blocks(layout, state, r, d, c, groups, scratch)
+    for t in range(count):
+        scratch.own[t], scratch.own_value[t, :S] = scratch.block[t], scratch.block_value[t, :S]
+        position = find_slot(scratch.own_key, scratch.own[t])
+        scratch.own_key[position], scratch.own_slot[position] = scratch.own[t], t
+    return groups, count
 
 
 @kernel
-def clear_groups(groups: int, scratch: Scratch) -> None:
-    """Mark the groups of an object as unused."""
+def close_object(groups: int, n_own: int, scratch: Scratch) -> None:
+    """Take the groups and the own blocks of an object out of the hash tables."""
     for g in range(groups):
-        scratch.group_slot[scratch.group_key[g]] = -1
+        scratch.group_key[scratch.group_at[g]] = -1
+    for t in range(n_own):
+        clear_key(scratch.own_key, scratch.own[t])

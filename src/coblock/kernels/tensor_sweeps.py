@@ -1,18 +1,176 @@
 """Sweeps over the labels of a domain: best labels or draws from their conditional (RELATIONS 6).
 
-An object is scored for all clusters from the state without it, and moved at once. Blocks that
-none of its stored cells touches gain what an object without cells gains; this part is kept in
-``base`` for each cluster, and with a member of cluster c taken out first in ``without[c]``.
+An object is scored for all clusters from the state without it. Blocks that none of its stored
+cells touches gain what an object without cells gains; this part is the same for all objects of a
+cluster (RELATIONS 17). A sweep moves each object at once and is exact, or it scores the objects
+of a batch from one state and moves them afterwards; threads can share a batch.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, kernel
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, kernel
 from coblock.kernels.gibbs import draw
-from coblock.kernels.tensor_cells import Scratch, clear_groups, open_object, touch_blocks
-from coblock.kernels.tensors import Flags, Layout, State, add_base, block_total, decode, list_slice
+from coblock.kernels.tensor_cells import (
+    Scratch,
+    close_object,
+    make_scratch,
+    may_share,
+    open_object,
+    touch_blocks,
+)
+from coblock.kernels.tensor_classes import (
+    Classes,
+    add_stored_gains,
+    empty_gain,
+    find_classes,
+    list_tuples,
+)
+from coblock.kernels.tensor_degrees import add_degree_gains, move_degrees
+from coblock.kernels.tensors import (
+    Flags,
+    Layout,
+    State,
+    block_total,
+    find_slot,
+    list_members,
+    stored_blocks,
+)
+
+NOT_TAKEN = np.empty((0, 0))  # for add_stored_gains: nothing is taken from the sums
+
+
+class ZeroGains(NamedTuple):
+    """Gains of an object without cells, by class of the cluster, and as the blocks change them."""
+
+    empty: Floats  # (classes,) as if nothing were stored
+    own: Floats  # (classes,) the same for a member that leaves the cluster and comes back
+    cross: Floats  # (classes, classes) more, if it leaves a cluster of the second class before
+    stored: Floats  # (capacity,) more, by what the blocks of a cluster hold
+
+
+@kernel
+def empty_parts(
+    layout: Layout,
+    state: State,
+    gains: Gains,
+    classes: Classes,
+    d: int,
+    allowed: Flags,
+    exact: bool,
+    zeros: ZeroGains,
+) -> None:
+    """Write the gains of an object without cells as if nothing were stored."""
+    C = classes.count[d]
+    zeros.empty[:C], zeros.own[:C], zeros.cross[:C, :C] = 0.0, 0.0, 0.0
+    one, two = np.empty(1, np.int32), np.empty(2, np.int32)
+    weight = np.ones(layout.domain.size)
+    for a in range(C):
+        members = classes.member[d, classes.start[d, a] : classes.start[d, a + 1]]
+        if not allowed[members].any():
+            continue
+        one[0] = two[0] = k = members[0]
+        for r in range(layout.filled.size):
+            if layout.incidence[r, d] < 0 or not (layout.filled[r] and layout.uniform[r]):
+                continue
+            gain, places = gains[r], 0
+            tuples = list_tuples(layout, state, classes, r, d, one, -1)
+            zeros.empty[a] += empty_gain(layout, state, gain, r, d, tuples, weight, -1, k)
+            if state.m[d, k] > 0.0:
+                zeros.own[a] += empty_gain(layout, state, gain, r, d, tuples, weight, k, k)
+            for q in range(layout.first_place[r], layout.first_place[r + 1]):
+                places += layout.domain[q] == d
+            if not exact or places == 1:
+                continue
+            for b in range(C):
+                others = classes.member[d, classes.start[d, b] : classes.start[d, b + 1]]
+                two[1] = others[0] if b != a else others[others.size - 1]
+                if state.m[d, two[1]] > 0.0 and two[1] != k:
+                    tuples = list_tuples(layout, state, classes, r, d, two, -1)
+                    table = (r, d, tuples, weight)
+                    zeros.cross[a, b] += empty_gain(layout, state, gain, *table, two[1], k)
+                    zeros.cross[a, b] -= empty_gain(layout, state, gain, *table, -1, k)
+
+
+@kernel
+def add_stored_part(
+    layout: Layout,
+    state: State,
+    gains: Gains,
+    d: int,
+    members: Indices,
+    less: int,
+    allowed: Flags,
+    sign: float,
+    stored: Floats,
+) -> None:
+    """Add what the blocks that hold cells of members of a cluster change for an object's gain.
+
+    It leaves cluster ``less`` before; -1 stands for none.
+    """
+    for r in range(layout.filled.size):
+        if layout.incidence[r, d] >= 0 and layout.filled[r] and layout.uniform[r]:
+            weight = np.ones(layout.first_place[r + 1] - layout.first_place[r])
+            blocks = stored_blocks(layout, state, r, d, members)
+            table = (blocks, NOT_TAKEN, weight, less, allowed, sign, stored)
+            add_stored_gains(layout, state, gains[r], r, d, *table)
+
+
+@kernel
+def stored_parts(
+    layout: Layout,
+    state: State,
+    gains: Gains,
+    d: int,
+    clusters: Indices,
+    start: Offsets,
+    member: Indices,
+    stored: Floats,
+    own: Floats,
+) -> None:
+    """Write what the blocks of clusters change for an object: a new one, and a member."""
+    single = np.zeros(state.m.shape[1], np.bool_)
+    for k in clusters:
+        members = member[start[k] : start[k + 1]]
+        stored[k] = own[k] = 0.0
+        single[k] = True
+        add_stored_part(layout, state, gains, d, members, -1, single, 1.0, stored)
+        add_stored_part(layout, state, gains, d, members, k, single, 1.0, own)
+        single[k] = False
+
+
+@kernel
+def add_weighted_zeros(
+    layout: Layout,
+    state: State,
+    gain: Gain,
+    r: int,
+    d: int,
+    c: int,
+    allowed: Flags,
+    weight: Floats,
+    score: Floats,
+) -> None:
+    """Add the gains of zeros of an object of cluster ``c`` that has exposures of its own."""
+    start, member = list_members(layout, state, d)
+    classes, single = find_classes(layout, state), np.zeros(allowed.size, np.bool_)
+    for k in range(state.n_clusters[d]):
+        if not allowed[k]:
+            continue
+        wanted = np.array([k], np.int32)
+        tuples = list_tuples(layout, state, classes, r, d, wanted, -1 if k == c else c)
+        score[k] += empty_gain(layout, state, gain, r, d, tuples, weight, c, k)
+        if k != c:
+            wanted = np.array([k, c], np.int32)
+            tuples = list_tuples(layout, state, classes, r, d, wanted, -1)
+            score[k] += empty_gain(layout, state, gain, r, d, tuples, weight, c, k)
+        single[k] = True
+        blocks = stored_blocks(layout, state, r, d, member[start[k] : start[k + 1]])
+        table = (blocks, NOT_TAKEN, weight, c, single, 1.0, score)
+        add_stored_gains(layout, state, gain, r, d, *table)
+        single[k] = False
 
 
 @kernel
@@ -23,7 +181,6 @@ def score_cells(
     r: int,
     d: int,
     c: int,
-    weight: Floats,
     groups: int,
     n_own: int,
     allowed: Flags,
@@ -32,126 +189,38 @@ def score_cells(
 ) -> None:
     """Add to the scores of an object of cluster ``c`` what its stored cells change.
 
-    Its cells are taken out of the sums meanwhile: first from the gains of zeros in its own
-    blocks, then they are added to the blocks that they touch in each cluster.
+    Its cells are taken out of the sums of its own blocks: this changes the gains of zeros there.
+    Then they are added to the blocks that they touch in each cluster.
     """
-    begin, S, own = layout.first_place[r], layout.n_stats[r], scratch.own[:n_own]
-    index, rest = np.empty(layout.first_place[r + 1] - begin, np.int32), np.empty(S)
-    if layout.filled[r]:
-        add_base(layout, state, gain, r, d, own, weight, c, allowed, -1.0, score)
-    for t in range(n_own):
-        start = state.first_stat[r] + own[t] * S
-        scratch.own_before[t, :S] = state.s[start : start + S]
-        state.s[start : start + S] -= scratch.own_value[t, :S]
-    if layout.filled[r]:
-        add_base(layout, state, gain, r, d, own, weight, c, allowed, 1.0, score)
+    arity, S = layout.first_place[r + 1] - layout.first_place[r], layout.n_stats[r]
+    index, rest, weight = np.empty(arity, np.int32), np.empty(S), scratch.weight
+    filled, zero, prior = layout.filled[r], layout.zero[r], state.prior[r]
+    if filled:
+        own = scratch.own[:n_own]
+        table = (own, NOT_TAKEN, weight, c, allowed, -1.0, score)
+        add_stored_gains(layout, state, gain, r, d, *table)
+        taken = scratch.own_value[:n_own]
+        table = (own, taken, weight, c, allowed, 1.0, score)
+        add_stored_gains(layout, state, gain, r, d, *table)
     for k in range(state.n_clusters[d]):
         if not allowed[k]:
             continue
-        found = (scratch.block, scratch.block_value)
-        for t in range(touch_blocks(layout, state, r, k, groups, scratch, *found)):
-            start, total = state.first_stat[r] + scratch.block[t] * S, 0.0
-            if layout.filled[r]:
-                decode(layout, state, r, scratch.block[t], index)
+        for t in range(touch_blocks(layout, state, r, d, k, groups, scratch)):
+            block, g = scratch.block[t], scratch.block_group[t]
+            start, total, near = state.first_stat[r] + block * S, 0.0, scratch.group_near[g]
+            if filled:
+                for p in range(arity):
+                    index[p] = scratch.group_index[g, p] if scratch.group_index[g, p] >= 0 else k
                 total = block_total(layout, state, r, index, d, weight, c, k)
             for u in range(S):
-                rest[u] = state.s[start + u] + layout.zero[r, u] * total
-            score[k] += gain(rest, scratch.block_value[t, :S], state.prior[r])
-    for t in range(n_own):
-        start = state.first_stat[r] + own[t] * S
-        state.s[start : start + S] = scratch.own_before[t, :S]
-
-
-@kernel
-def add_slices(
-    layout: Layout,
-    state: State,
-    gain: Gain,
-    r: int,
-    d: int,
-    less: int,
-    allowed: Flags,
-    scratch: Scratch,
-    base: Floats,
-) -> None:
-    """Add to ``base`` what all blocks of the allowed clusters gain (see ``add_base``)."""
-    single = np.zeros(allowed.size, np.bool_)
-    for k in range(state.n_clusters[d]):
-        if allowed[k]:
-            single[k] = True
-            count = list_slice(layout, state, r, d, k, -1, scratch.old_slice)
-            blocks = scratch.old_slice[:count]
-            add_base(layout, state, gain, r, d, blocks, scratch.weight, less, single, 1.0, base)
-            single[k] = False
-
-
-@kernel
-def take_member_out(
-    layout: Layout,
-    state: State,
-    gains: Gains,
-    d: int,
-    c: int,
-    allowed: Flags,
-    scratch: Scratch,
-    base: Floats,
-) -> None:
-    """Change ``base`` to that of the state with an object without cells taken out of ``c``."""
-    scratch.weight[:] = 1.0
-    for r in range(layout.filled.size):
-        if layout.incidence[r, d] >= 0 and layout.filled[r] and layout.uniform[r]:
-            gain = gains[r]
-            count = list_slice(layout, state, r, d, c, -1, scratch.old_slice)
-            blocks = scratch.old_slice[:count]
-            add_base(layout, state, gain, r, d, blocks, scratch.weight, -1, allowed, -1.0, base)
-            add_base(layout, state, gain, r, d, blocks, scratch.weight, c, allowed, 1.0, base)
-
-
-@kernel
-def move_object(
-    layout: Layout,
-    state: State,
-    gains: Gains,
-    d: int,
-    i: int,
-    k: int,
-    allowed: Flags,
-    exact: bool,
-    scratch: Scratch,
-    base: Floats,
-) -> None:
-    """Put an object into cluster ``k``: labels, sizes, sums and, if it is to be exact, ``base``."""
-    c = state.label[layout.first_object[d] + i]
-    for r in range(layout.filled.size):
-        if layout.incidence[r, d] < 0:
-            continue
-        gain, S, begin = gains[r], layout.n_stats[r], layout.first_place[r]
-        groups, n_own = open_object(layout, state, r, d, i, c, scratch)
-        weight = scratch.weight
-        old = new = 0
-        if exact and layout.filled[r] and layout.uniform[r]:
-            old = list_slice(layout, state, r, d, c, -1, scratch.old_slice)
-            new = list_slice(layout, state, r, d, k, c, scratch.new_slice)
-        slices = (scratch.old_slice[:old], scratch.new_slice[:new])
-        for blocks in slices:
-            add_base(layout, state, gain, r, d, blocks, weight, -1, allowed, -1.0, base)
-        for t in range(n_own):
-            start = state.first_stat[r] + scratch.own[t] * S
-            state.s[start : start + S] -= scratch.own_value[t, :S]
-        found = (scratch.block, scratch.block_value)
-        for t in range(touch_blocks(layout, state, r, k, groups, scratch, *found)):
-            start = state.first_stat[r] + scratch.block[t] * S
-            state.s[start : start + S] += scratch.block_value[t, :S]
-        for q in range(begin, layout.first_place[r + 1]):
-            if layout.domain[q] == d:
-                state.size[q, c] -= weight[q - begin]
-                state.size[q, k] += weight[q - begin]
-        for blocks in slices:
-            add_base(layout, state, gain, r, d, blocks, weight, -1, allowed, 1.0, base)
-        clear_groups(groups, scratch)
-    state.m[d, c] -= 1.0
-    state.m[d, k] += 1.0
-    state.label[layout.first_object[d] + i] = k
+                rest[u] = state.s[start + u] + zero[u] * total
+            if k == c or may_share(near, c):
+                position = find_slot(scratch.own_key, block)
+                if scratch.own_key[position] == block:
+                    slot = scratch.own_slot[position]
+                    for u in range(S):
+                        rest[u] -= scratch.own_value[slot, u]
+            score[k] += gain(rest, scratch.block_value[t, :S], prior)
 
 
 @kernel
@@ -163,13 +232,14 @@ def score_labels(
     i: int,
     allowed: Flags,
     open_clusters: bool,
-    without: Floats,
+    zeros: Floats,
     scratch: Scratch,
     score: Floats,
 ) -> None:
     """Write the log of the conditional probability of each cluster, up to a constant.
 
-    One empty cluster stands for all; an object alone in its cluster has that one.
+    ``zeros`` are the gains of a member of the object's cluster without cells. One empty cluster
+    stands for all; an object alone in its cluster has that one.
     """
     c = state.label[layout.first_object[d] + i]
     new = c if state.m[d, c] == 1.0 else -1
@@ -179,20 +249,20 @@ def score_labels(
         if not allowed[k]:
             continue
         if members > 0.0:
-            score[k] = math.log(members) + without[k]
+            score[k] = math.log(members) + zeros[k]
         elif k == new or (new < 0 and open_clusters):
             new = k
-            score[k] = math.log(state.alpha[d]) + without[k]
+            score[k] = math.log(state.alpha[d]) + zeros[k]
+    add_degree_gains(layout, state, d, i, allowed, score)
     for r in range(layout.filled.size):
         if layout.incidence[r, d] < 0:
             continue
         gain = gains[r]
         groups, n_own = open_object(layout, state, r, d, i, c, scratch)
         if layout.filled[r] and not layout.uniform[r]:
-            add_slices(layout, state, gain, r, d, c, allowed, scratch, score)
-        size = (groups, n_own)
-        score_cells(layout, state, gain, r, d, c, scratch.weight, *size, allowed, scratch, score)
-        clear_groups(groups, scratch)
+            add_weighted_zeros(layout, state, gain, r, d, c, allowed, scratch.weight, score)
+        score_cells(layout, state, gain, r, d, c, groups, n_own, allowed, scratch, score)
+        close_object(groups, n_own, scratch)
 
 
 @kernel
@@ -208,20 +278,89 @@ def choose(score: Floats, c: int, uniform: float) -> int:
 
 
 @kernel
-def compute_base(
+def move_object(layout: Layout, state: State, d: int, i: int, k: int, scratch: Scratch) -> None:
+    """Put an object into cluster ``k``: labels, sizes and sums."""
+    c = state.label[layout.first_object[d] + i]
+    for r in range(layout.filled.size):
+        if layout.incidence[r, d] < 0:
+            continue
+        S, begin = layout.n_stats[r], layout.first_place[r]
+        groups, n_own = open_object(layout, state, r, d, i, c, scratch)
+        for t in range(n_own):
+            start = state.first_stat[r] + scratch.own[t] * S
+            state.s[start : start + S] -= scratch.own_value[t, :S]
+        for t in range(touch_blocks(layout, state, r, d, k, groups, scratch)):
+            start = state.first_stat[r] + scratch.block[t] * S
+            state.s[start : start + S] += scratch.block_value[t, :S]
+        for q in range(begin, layout.first_place[r + 1]):
+            if layout.domain[q] == d:
+                state.size[q, c] -= scratch.weight[q - begin]
+                state.size[q, k] += scratch.weight[q - begin]
+        close_object(groups, n_own, scratch)
+    move_degrees(layout, state, d, i, c, k)
+    state.m[d, c] -= 1.0
+    state.m[d, k] += 1.0
+    state.label[layout.first_object[d] + i] = k
+
+
+@kernel
+def members_of(layout: Layout, state: State, d: int, k: int, c: int) -> Indices:
+    """Return the objects of two clusters of domain ``d``."""
+    begin, end = layout.first_object[d], layout.first_object[d + 1]
+    found, count = np.empty(end - begin, np.int32), 0
+    for i in range(begin, end):
+        if state.label[i] == k or state.label[i] == c:
+            found[count] = i - begin
+            count += 1
+    return found[:count]
+
+
+@kernel
+def make_zeros(state: State) -> ZeroGains:
+    """Return room for the gains of zeros."""
+    size = state.m.shape[1]
+    return ZeroGains(np.zeros(size), np.zeros(size), np.zeros((size, size)), np.zeros(size))
+
+
+@kernel
+def zeros_of_member(
     layout: Layout,
     state: State,
     gains: Gains,
+    classes: Classes,
     d: int,
+    c: int,
     allowed: Flags,
-    scratch: Scratch,
-    base: Floats,
+    zeros: ZeroGains,
+    out: Floats,
 ) -> None:
-    """Add to ``base`` what an object without cells gains in each allowed cluster."""
-    scratch.weight[:] = 1.0
-    for r in range(layout.filled.size):
-        if layout.incidence[r, d] >= 0 and layout.filled[r] and layout.uniform[r]:
-            add_slices(layout, state, gains[r], r, d, -1, allowed, scratch, base)
+    """Write the gains of zeros in each cluster for a member of ``c``, exactly."""
+    b = classes.label[d, c]
+    for k in range(state.n_clusters[d]):
+        a = classes.label[d, k]
+        out[k] = zeros.stored[k] + (zeros.own[a] if k == c else zeros.empty[a] + zeros.cross[a, b])
+    members = members_of(layout, state, d, c, c)
+    add_stored_part(layout, state, gains, d, members, -1, allowed, -1.0, out)
+    add_stored_part(layout, state, gains, d, members, c, allowed, 1.0, out)
+
+
+@kernel
+def all_zeros(
+    layout: Layout, state: State, gains: Gains, d: int, allowed: Flags
+) -> tuple[Classes, ZeroGains]:
+    """Return the classes of the clusters and the gains of zeros of all allowed clusters."""
+    zeros, classes = make_zeros(state), find_classes(layout, state)
+    empty_parts(layout, state, gains, classes, d, allowed, True, zeros)
+    start, member = list_members(layout, state, d)
+    single = np.zeros(state.m.shape[1], np.bool_)
+    for k in range(state.n_clusters[d]):
+        zeros.stored[k] = 0.0
+        if allowed[k]:
+            single[k] = True
+            members = member[start[k] : start[k + 1]]
+            add_stored_part(layout, state, gains, d, members, -1, single, 1.0, zeros.stored)
+            single[k] = False
+    return classes, zeros
 
 
 @kernel
@@ -234,51 +373,100 @@ def update_labels(
     uniform: Floats,
     allowed: Flags,
     open_clusters: bool,
-    stale: int,
-    scratch: Scratch,
 ) -> int:
     """Update the labels of objects one after another; return how many were visited.
 
-    ``uniform`` holds a random number for each object, or -1 for the best label. With ``stale`` 0
-    scores are exact. Else the gains of objects without cells are those before the last moves, up
-    to ``stale`` of them, and an object is taken out of the blocks of its own cluster only where
-    it is scored for that one. The sweep ends early when no empty cluster is left.
+    ``uniform`` holds a random number for each object, or -1 for the best label. The sweep ends
+    early when no empty cluster is left.
     """
-    capacity, moves = state.m.shape[1], 0
-    base, score = np.zeros(capacity), np.empty(capacity)
-    without, valid = np.empty((capacity, capacity)), np.zeros(capacity, np.bool_)
-    single = np.zeros(allowed.size, np.bool_)
-    compute_base(layout, state, gains, d, allowed, scratch, base)
+    capacity = state.m.shape[1]
+    score, scratch = np.empty(capacity), make_scratch(layout, d, objects)
+    table, valid = np.empty((capacity, capacity)), np.zeros(capacity, np.bool_)
+    classes, zeros = all_zeros(layout, state, gains, d, allowed)
     for visited in range(objects.size):
         i = objects[visited]
         c = state.label[layout.first_object[d] + i]
         if not valid[c]:
-            without[c], single[c] = base, allowed[c]
-            changed = allowed if stale == 0 else single
-            take_member_out(layout, state, gains, d, c, changed, scratch, without[c])
-            valid[c], single[c] = True, False
-        score_labels(layout, state, gains, d, i, allowed, open_clusters, without[c], scratch, score)
+            zeros_of_member(layout, state, gains, classes, d, c, allowed, zeros, table[c])
+            valid[c] = True
+        score_labels(layout, state, gains, d, i, allowed, open_clusters, table[c], scratch, score)
         k = choose(score, c, uniform[visited])
         if k == c:
             continue
         opened = state.m[d, k] == 0.0 and k == state.n_clusters[d] - 1
-        move_object(layout, state, gains, d, i, k, allowed, stale == 0, scratch, base)
-        moves += 1
+        members = members_of(layout, state, d, c, k)
+        add_stored_part(layout, state, gains, d, members, -1, allowed, -1.0, zeros.stored)
+        move_object(layout, state, d, i, k, scratch)
+        add_stored_part(layout, state, gains, d, members, -1, allowed, 1.0, zeros.stored)
+        valid[:] = False
         if opened:
             if state.n_clusters[d] == allowed.size:
                 return visited + 1
             state.n_clusters[d] += 1
-            new = state.n_clusters[d] - 1
-            single[new] = allowed[new] = True
-            compute_base(layout, state, gains, d, single, scratch, base)
-            without[:, new], single[new] = base[new], False
-        if stale == 0:
-            valid[:] = False
-        elif moves % stale == 0:
-            base[:] = 0.0
-            compute_base(layout, state, gains, d, allowed, scratch, base)
-            valid[:] = False
+            allowed[state.n_clusters[d] - 1] = True
+        classes = find_classes(layout, state)
+        empty_parts(layout, state, gains, classes, d, allowed, True, zeros)
     return objects.size
+
+
+@kernel
+def score_batch(
+    layout: Layout,
+    state: State,
+    gains: Gains,
+    d: int,
+    objects: Indices,
+    uniform: Floats,
+    allowed: Flags,
+    open_clusters: bool,
+    base: Floats,
+    own: Floats,
+    out: Indices,
+) -> None:
+    """Write new labels of objects given the state, which stays as it is.
+
+    ``base`` are the gains of an object without cells that joins each cluster, ``own`` those of a
+    member that leaves the cluster and comes back. The blocks that a cluster has with the
+    object's own cluster are taken with the object in it.
+    """
+    scratch, score, zeros = make_scratch(layout, d, objects), np.empty(base.size), base.copy()
+    for t in range(objects.size):
+        c = state.label[layout.first_object[d] + objects[t]]
+        zeros[c] = own[c]
+        table = (allowed, open_clusters, zeros, scratch, score)
+        score_labels(layout, state, gains, d, objects[t], *table)
+        zeros[c] = base[c]
+        out[t] = choose(score, c, uniform[t])
+
+
+@kernel
+def apply_moves(
+    layout: Layout, state: State, d: int, objects: Indices, labels: Indices, room: int
+) -> None:
+    """Move the objects of a batch; an empty cluster takes one of them.
+
+    ``room`` is the largest number of clusters; the last one is opened, and no further ones.
+    """
+    scratch, first = make_scratch(layout, d, objects), layout.first_object[d]
+    opened = np.zeros(state.m.shape[1], np.bool_)
+    for t in range(objects.size):
+        k = labels[t]
+        if k == state.label[first + objects[t]] or opened[k]:
+            continue
+        opened[k] = state.m[d, k] == 0.0
+        move_object(layout, state, d, objects[t], k, scratch)
+        if k == state.n_clusters[d] - 1 and k < room - 1:
+            state.n_clusters[d] += 1
+
+
+@kernel
+def batch_zeros(
+    layout: Layout, state: State, gains: Gains, d: int, allowed: Flags
+) -> tuple[Floats, Floats]:
+    """Return the gains of zeros as if nothing were stored: of a new object, and of a member."""
+    zeros, classes = make_zeros(state), find_classes(layout, state)
+    empty_parts(layout, state, gains, classes, d, allowed, False, zeros)
+    return zeros.empty[classes.label[d]], zeros.own[classes.label[d]]
 
 
 @kernel
@@ -289,20 +477,22 @@ def score_domain(
     d: int,
     objects: Indices,
     allowed: Flags,
-    scratch: Scratch,
+    classes: Classes,
+    zeros: ZeroGains,
     out: Floats,
 ) -> None:
-    """Write the scores of objects of a domain; no label changes (RELATIONS 6)."""
-    capacity = state.m.shape[1]
-    base, score = np.zeros(capacity), np.empty(capacity)
-    without, valid = np.empty((capacity, capacity)), np.zeros(capacity, np.bool_)
-    compute_base(layout, state, gains, d, allowed, scratch, base)
+    """Write the scores of objects of a domain; no label changes (RELATIONS 6).
+
+    Objects of a cluster should follow each other.
+    """
+    capacity, last = state.m.shape[1], -1
+    table, score = np.empty(capacity), np.empty(capacity)
+    scratch = make_scratch(layout, d, objects)
     for t in range(objects.size):
         i = objects[t]
         c = state.label[layout.first_object[d] + i]
-        if not valid[c]:
-            without[c] = base
-            take_member_out(layout, state, gains, d, c, allowed, scratch, without[c])
-            valid[c] = True
-        score_labels(layout, state, gains, d, i, allowed, False, without[c], scratch, score)
+        if c != last:
+            zeros_of_member(layout, state, gains, classes, d, c, allowed, zeros, table)
+            last = c
+        score_labels(layout, state, gains, d, i, allowed, False, table, scratch, score)
         out[t] = score[: out.shape[1]]

@@ -5,9 +5,8 @@ strides. The statistics of a block are the sum over its stored cells, which is k
 an observed zero times the number of its cells, which follows from the sizes of the clusters
 (RELATIONS 3, 6).
 A *slice* is the set of blocks that have a given cluster at a place of a given domain.
-
-The score of an object without stored cells is the same for all objects: its sum over blocks is
-kept for each cluster as ``base``. An object changes only the blocks of its cells (RELATIONS 17).
+A block is *stored* if it holds a stored cell; the cells of the members of a cluster give the
+stored blocks of its slice.
 """
 
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, kernel
+from coblock.kernels import Floats, Indices, Offsets, inlined, kernel
 
 Flags = NDArray[np.bool_]
 
@@ -41,6 +40,8 @@ class Layout(NamedTuple):
     start: Offsets  # cells of each object of a relation and domain, compressed
     cell: Indices
     first_object: Offsets  # (domains + 1,) into ``State.label``
+    degree: Floats  # of the objects at each place with degree correction (DEGREES D2)
+    first_degree: Offsets  # (places,) into ``degree``; -1 without correction
 
 
 class State(NamedTuple):
@@ -56,6 +57,7 @@ class State(NamedTuple):
     s: Floats  # sums over the stored cells of all blocks
     prior: Floats  # (relations, most hyperparameters)
     alpha: Floats  # (domains,)
+    degree: Floats  # (places, capacity) sums of the degrees of the clusters
 
 
 @inlined
@@ -66,6 +68,12 @@ def decode(layout: Layout, state: State, r: int, block: int, index: Indices) -> 
     for q in range(begin, end):
         index[q - begin] = rest // state.stride[q]
         rest %= state.stride[q]
+
+
+@inlined
+def corrected_half(m: float, eta: float, distinct: bool) -> float:
+    """Return the exposure of a cluster with itself in a symmetric relation, over m (DEGREES D3)."""
+    return 0.5 * m * (eta * (m - 1.0) / (m * eta + 1.0)) if distinct else 0.5 * m
 
 
 @kernel
@@ -95,7 +103,10 @@ def block_total(
             if index[p] == less:
                 x -= weight[p]
         if layout.symmetric[r] and p == 1 and index[0] == index[1]:
-            x = 0.5 * (x - 1.0) if layout.distinct[r] else 0.5 * (x + 1.0)
+            if layout.first_degree[begin] >= 0:
+                x = corrected_half(x, state.prior[r, 2], layout.distinct[r])
+            else:
+                x = 0.5 * (x - 1.0) if layout.distinct[r] else 0.5 * (x + 1.0)
         elif layout.distinct[r]:
             for e in range(p):
                 if layout.domain[begin + e] == layout.domain[q] and index[e] == index[p]:
@@ -104,82 +115,58 @@ def block_total(
     return total
 
 
+@inlined
+def find_slot(keys: Offsets, key: int) -> int:
+    """Return the position of a key in a hash table, or the free position where it belongs."""
+    last = keys.size - 1
+    at = ((key * -7046029254386353131) >> 31) & last
+    while keys[at] != key and keys[at] >= 0:
+        at = (at + 1) & last
+    return at
+
+
 @kernel
-def list_slice(
-    layout: Layout, state: State, r: int, d: int, k: int, other: int, out: Indices
-) -> int:
-    """List the blocks with cluster ``k``, and without ``other``, at places of domain ``d``."""
-    begin, end = layout.first_place[r], layout.first_place[r + 1]
-    arity, count = end - begin, 0
-    index = np.zeros(arity, np.int32)
-    for fixed in range(arity):
-        if layout.domain[begin + fixed] != d:
-            continue
-        index[:] = 0
-        index[fixed] = k
-        while True:
-            wanted = not (layout.symmetric[r] and index[0] > index[1])
-            block = 0
-            for p in range(arity):
-                if layout.domain[begin + p] == d:
-                    wanted &= index[p] != other and (p >= fixed or index[p] != k)
-                block += index[p] * state.stride[begin + p]
-            if wanted:
-                out[count] = block
+def empty_table(entries: int) -> Offsets:
+    """Return a hash table without keys that has room for so many."""
+    size = 16
+    while size < 2 * entries:
+        size *= 2
+    return np.full(size, -1, np.int64)
+
+
+@kernel
+def list_members(layout: Layout, state: State, d: int) -> tuple[Offsets, Indices]:
+    """Return the objects of each cluster of domain ``d``, compressed by cluster."""
+    begin, end = layout.first_object[d], layout.first_object[d + 1]
+    start = np.zeros(state.m.shape[1] + 1, np.int64)
+    for i in range(begin, end):
+        start[state.label[i] + 1] += 1
+    start = np.cumsum(start)
+    free, member = start.copy(), np.empty(end - begin, np.int32)
+    for i in range(begin, end):
+        k = state.label[i]
+        member[free[k]] = i - begin
+        free[k] += 1
+    return start, member
+
+
+@kernel
+def stored_blocks(layout: Layout, state: State, r: int, d: int, objects: Indices) -> Offsets:
+    """Return the blocks of relation ``r`` that hold stored cells of objects of domain ``d``."""
+    begin, row = layout.first_coordinate[r], layout.incidence[r, d]
+    arity, most = layout.first_place[r + 1] - layout.first_place[r], 0
+    for i in objects:
+        most += layout.start[row + i + 1] - layout.start[row + i]
+    most = min(most, state.first[r + 1] - state.first[r])
+    keys, found, count = empty_table(most), np.empty(most, np.int64), 0
+    for i in objects:
+        for at in range(layout.start[row + i], layout.start[row + i + 1]):
+            block = cell_block(layout, state, r, begin + layout.cell[at] * arity)
+            slot = find_slot(keys, block)
+            if keys[slot] < 0:
+                keys[slot] = found[count] = block
                 count += 1
-            p = arity - 1
-            while p >= 0:
-                if p != fixed:
-                    index[p] += 1
-                    if index[p] < state.n_clusters[layout.domain[begin + p]]:
-                        break
-                    index[p] = 0
-                p -= 1
-            if p < 0:
-                break
-    return count
-
-
-@kernel
-def add_base(
-    layout: Layout,
-    state: State,
-    gain: Gain,
-    r: int,
-    d: int,
-    blocks: Indices,
-    weight: Floats,
-    less: int,
-    allowed: Flags,
-    sign: float,
-    base: Floats,
-) -> None:
-    """Add to ``base[k]`` what blocks gain by an object without cells that joins cluster ``k``.
-
-    Before, such an object leaves cluster ``less``. Only clusters that are allowed are changed.
-    The gains are multiplied by ``sign``.
-    """
-    begin, S = layout.first_place[r], layout.n_stats[r]
-    arity = layout.first_place[r + 1] - begin
-    index, rest, plus = np.empty(arity, np.int32), np.empty(S), np.empty(S)
-    for block in blocks:
-        decode(layout, state, r, block, index)
-        start = state.first_stat[r] + block * S
-        left = block_total(layout, state, r, index, d, weight, less, -1)
-        for t in range(S):
-            rest[t] = state.s[start + t] + layout.zero[r, t] * left
-        for p in range(arity):
-            k = index[p]
-            wanted = layout.domain[begin + p] == d and allowed[k]
-            for e in range(p):
-                wanted &= not (layout.domain[begin + e] == d and index[e] == k)
-            if not wanted:
-                continue
-            grown = block_total(layout, state, r, index, d, weight, less, k) - left
-            if grown != 0.0:
-                for t in range(S):
-                    plus[t] = layout.zero[r, t] * grown
-                base[k] += sign * gain(rest, plus, state.prior[r])
+    return found[:count]
 
 
 @kernel
@@ -187,6 +174,7 @@ def add_up_cells(layout: Layout, state: State) -> None:
     """Count sizes and stored cells of all blocks from the labels."""
     state.m[:] = 0.0
     state.size[:] = 0.0
+    state.degree[:] = 0.0
     state.s[:] = 0.0
     for d in range(layout.first_object.size - 1):
         for i in range(layout.first_object[d], layout.first_object[d + 1]):
@@ -197,6 +185,8 @@ def add_up_cells(layout: Layout, state: State) -> None:
         for i in range(layout.first_object[d + 1] - begin):
             weight = layout.exposure[at + i] if at >= 0 else 1.0
             state.size[q, state.label[begin + i]] += weight
+            if layout.first_degree[q] >= 0:
+                state.degree[q, state.label[begin + i]] += layout.degree[layout.first_degree[q] + i]
     for r in range(layout.filled.size):
         begin, S = layout.first_place[r], layout.n_stats[r]
         arity = layout.first_place[r + 1] - begin
@@ -236,13 +226,3 @@ def block_statistics(layout: Layout, state: State, r: int, out: Floats) -> None:
             total = block_total(layout, state, r, index, -1, weight, -1, -1)
         for t in range(S):
             out[block, t] = state.s[first + block * S + t] + layout.zero[r, t] * total
-
-
-@kernel
-def block_evidence(statistics: Floats, gains: Gains, r: int, prior: Floats, values: Floats) -> None:
-    """Write the log marginal of blocks of relation ``r`` (RELATIONS 4)."""
-    gain, nothing = gains[r], np.zeros(statistics.shape[1])
-    for block in range(values.size):
-        values[block] = 0.0
-        if statistics[block].any():
-            values[block] = gain(nothing, statistics[block], prior)

@@ -11,6 +11,7 @@ from coblock.kernels import Floats, Indices, Offsets
 from coblock.kernels.tensors import Layout
 from coblock.model import checks
 from coblock.model.likelihoods import Likelihood
+from coblock.model.likelihoods.degrees import DegreeCorrected
 from coblock.model.relation import Domain
 
 
@@ -38,6 +39,11 @@ class Table:
     def arity(self) -> int:
         """Number of places."""
         return len(self.places)
+
+    @property
+    def corrected(self) -> bool:
+        """Whether members of a cluster may differ in degree."""
+        return isinstance(self.likelihood, DegreeCorrected)
 
     @cached_property
     def zero(self) -> Floats:
@@ -103,6 +109,11 @@ class Dataset:
         """Number of objects of each domain."""
         return tuple(domain.size for domain in self.domains)
 
+    @property
+    def corrected(self) -> bool:
+        """Whether any relation is degree-corrected."""
+        return any(table.corrected for table in self.tables)
+
     def table(self, name: str) -> Table:
         """Return a relation by its name."""
         for table in self.tables:
@@ -133,6 +144,9 @@ class Dataset:
         exposures = [each for table in tables for each in table.exposures or [None] * table.arity]
         sizes = [0 if each is None else each.size for each in exposures]
         first_exposure = np.where(sizes, offsets(sizes)[:-1], -1)
+        degrees = [each for t in tables for each in place_degrees(t, self.sizes, t.values)]
+        sizes = [each.size for each in degrees]
+        first_degree = np.where(sizes, offsets(sizes)[:-1], -1)
         incidence, starts, cells = np.full((len(tables), D), -1), [], []
         position = entries = 0
         for r, table in enumerate(tables):
@@ -161,6 +175,8 @@ class Dataset:
             start=np.concatenate(starts).astype(np.int64),
             cell=np.concatenate(cells).astype(np.int32),
             first_object=offsets(self.sizes),
+            degree=np.concatenate(degrees),
+            first_degree=first_degree.astype(np.int64),
         )
 
 
@@ -183,6 +199,20 @@ def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.
         raise ValueError(msg)
     found = np.array([index[str(name)] for name in values.ravel()], np.int64)
     return found.reshape(values.shape)
+
+
+def place_degrees(table: Table, sizes: tuple[int, ...], counts: Floats) -> list[Floats]:
+    """Return the sums of the counts of each object at each place, for degree correction.
+
+    Symmetric places share the first entry; places without correction have an empty one.
+    """
+    if not table.corrected:
+        return [np.zeros(0)] * table.arity
+    found = [
+        np.bincount(table.cells[:, p], counts, sizes[d]).astype(np.float64)
+        for p, d in enumerate(table.domains)
+    ]
+    return [found[0] + found[1], np.zeros(0)] if table.symmetric else found
 
 
 def offsets(sizes: Any) -> Offsets:

@@ -1,22 +1,46 @@
 """Hard labels of all domains, with the statistics of all blocks (RELATIONS 3, 5)."""
 
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, softmax
 
 from coblock.kernels import Floats, Indices, gain_list
-from coblock.kernels.tensor_cells import Scratch
+from coblock.kernels.degrees import PLAIN
+from coblock.kernels.tensor_classes import find_classes, relation_statistics, sum_of_marginals
 from coblock.kernels.tensor_moves import add_merge_gains
-from coblock.kernels.tensor_sweeps import score_domain, update_labels
-from coblock.kernels.tensors import State, add_up_cells, block_evidence, block_statistics
+from coblock.kernels.tensor_sweeps import (
+    all_zeros,
+    apply_moves,
+    batch_zeros,
+    score_batch,
+    score_domain,
+    stored_parts,
+    update_labels,
+)
+from coblock.kernels.tensors import (
+    Flags,
+    Layout,
+    State,
+    add_up_cells,
+    block_statistics,
+    list_members,
+)
 from coblock.model.dataset import Dataset, offsets
 from coblock.model.hyperparameters import crp_concentration, crp_log_probability
 from coblock.model.likelihoods import Statistics
+from coblock.model.multi_degrees import (
+    DegreeBlocks,
+    DegreeLayout,
+    cluster_terms,
+    extended_counts,
+    shape_count,
+)
 from coblock.model.partition import numbered
 
-NO_SCRATCH: Any = None  # before the first labels are set
+PARTS, SMALLEST_PART = 8, 32  # parts of a batch, for threads; objects of a part
 SPARE = 0.15  # share of empty clusters that sweeps may open before the tables are enlarged
 
 
@@ -30,24 +54,40 @@ class MultiPartition:
     data: Dataset
     priors: list[Floats]  # of each relation, (rows,)
     alpha: list[float]  # of each domain
+    shapes_learnt: bool = True  # or the shapes of degree laws are infinite, as in the plain model
+    degrees: DegreeLayout | None = None  # where relations are degree-corrected
     state: State = field(init=False)
     gains: object = field(init=False)
-    scratch: Scratch = field(init=False, default=NO_SCRATCH)
+    threads: Executor | None = None
 
     @classmethod
     def from_labels(
-        cls, data: Dataset, labels: list[Indices], *, learn: bool = True
+        cls, data: Dataset, labels: list[Indices], *, learn: bool = True, shapes: bool = True
     ) -> "MultiPartition":
-        """Return the partition of these labels with learnt, or with weak, hyperparameters."""
+        """Return the partition of these labels with learnt, or with weak, hyperparameters.
+
+        Without ``shapes``, degree-corrected relations are plain.
+        """
         priors = [
             table.likelihood.initial_prior(table.mean(data.sizes)).ravel() for table in data.tables
         ]
-        partition = cls(data, priors, [1.0] * len(data.domains))
+        alpha = [1.0] * len(data.domains)
+        partition = cls(data, priors, alpha, shapes_learnt=shapes or not data.corrected)
+        if data.corrected:
+            partition.degrees = DegreeLayout.of(data)
+            for table, prior in zip(data.tables, priors, strict=True):
+                if table.corrected and not shapes:
+                    prior[2:] = PLAIN
         partition.gains = gain_list(table.likelihood.gain for table in data.tables)
         partition.set_labels(labels)
         if learn:
             partition.learn()
         return partition
+
+    @property
+    def layout(self) -> Layout:
+        """All relations as kernels read them; with the counts of degree-corrected ones."""
+        return self.data.layout if self.degrees is None else self.degrees.layout
 
     @property
     def labels(self) -> list[Indices]:
@@ -63,7 +103,7 @@ class MultiPartition:
     def set_labels(self, labels: list[Indices]) -> None:
         """Set labels: number the clusters from 0, make room for new ones, and count all blocks."""
         labels = numbered(labels)
-        layout = self.data.layout
+        layout = self.layout
         used = [int(label.max(initial=-1)) + 1 for label in labels]
         room = [K + 2 + int(SPARE * K) for K in used]
         shapes = [[room[d] for d in table.domains] for table in self.data.tables]
@@ -84,10 +124,9 @@ class MultiPartition:
             s=np.zeros(sum(b * S for b, S in zip(blocks, n_stats, strict=True))),
             prior=prior,
             alpha=np.array(self.alpha),
+            degree=np.zeros((len(stride), max(room))),
         )
         add_up_cells(layout, self.state)
-        if self.scratch is NO_SCRATCH or self.scratch.block_slot.size < max(blocks):
-            self.scratch = self._make_scratch(blocks)
 
     def renumber(self) -> None:
         """Drop empty clusters and count all blocks anew."""
@@ -96,16 +135,18 @@ class MultiPartition:
     def copy(self) -> "MultiPartition":
         """Return a partition that shares no state with this one."""
         priors = [prior.copy() for prior in self.priors]
-        other = MultiPartition(self.data, priors, list(self.alpha))
+        degrees = None if self.degrees is None else self.degrees.copy()
+        other = MultiPartition(self.data, priors, list(self.alpha), self.shapes_learnt, degrees)
         other.gains = self.gains
         other.state = State._make(array.copy() for array in self.state)
-        other.scratch = self.scratch
+        other.threads = self.threads
         return other
 
     def adopt(self, other: "MultiPartition") -> None:
         """Take over labels, hyperparameters and counts."""
         self.priors, self.alpha = other.priors, other.alpha
-        self.state, self.scratch = other.state, other.scratch
+        self.state = other.state
+        self.degrees, self.shapes_learnt = other.degrees, other.shapes_learnt
 
     def tensor(self, r: int, *, room: bool = False) -> Floats:
         """Return the statistics of relation ``r``: one axis for each place, one for statistics.
@@ -115,7 +156,7 @@ class MultiPartition:
         table, state = self.data.tables[r], self.state
         shape = [self._room(d) for d in table.domains]
         out = np.empty((int(np.prod(shape)), table.zero.size))
-        block_statistics(self.data.layout, state, r, out)
+        block_statistics(self.layout, state, r, out)
         if room:
             return out
         used = tuple(slice(self.sizes[d].size) for d in table.domains)
@@ -126,8 +167,11 @@ class MultiPartition:
         priors = []
         for r, table in enumerate(self.data.tables):
             prior = self.priors[r].reshape(-1, 1, 1)
-            learnt = table.likelihood.learn_prior(self.used_statistics(r), prior, "newton")
+            statistics, count = self.used_statistics(r)
+            learnt = table.likelihood.learn_prior(statistics, prior, "newton", count)
             priors.append(learnt.ravel())
+            for p, degree in enumerate(self.place_degrees(r) if self.shapes_learnt else []):
+                priors[r][2 + p] = self.degree_blocks(r).learn_shape(p, degree)
         alpha = [
             crp_concentration(m.size, size, alpha)
             for m, size, alpha in zip(self.sizes, self.data.sizes, self.alpha, strict=True)
@@ -135,34 +179,83 @@ class MultiPartition:
         self.set_hyperparameters(priors, alpha)
 
     def set_hyperparameters(self, priors: list[Floats], alpha: list[float]) -> None:
-        """Take over hyperparameters."""
+        """Take over hyperparameters; counts of degree-corrected relations follow."""
         self.priors, self.alpha = priors, alpha
         for r, prior in enumerate(priors):
             self.state.prior[r, : prior.size] = prior
         self.state.alpha[:] = alpha
+        if self.degrees is not None:
+            for r, table in enumerate(self.data.tables):
+                if table.corrected:
+                    counts, exposure, constant = self.degree_blocks(r).impute()
+                    self.degrees.set_counts(r, table, self.data.sizes, counts, exposure)
+                    self.degrees.constants[r] = constant
+            add_up_cells(self.layout, self.state)
 
-    def used_statistics(self, r: int) -> Statistics:
-        """Return the statistics of the blocks of relation ``r`` that hold observed cells."""
-        cells = self.tensor(r, room=True)
-        return tuple(np.ascontiguousarray(cells[cells.any(axis=1)].T))
+    def degree_blocks(self, r: int) -> DegreeBlocks:
+        """Return the labels and hyperparameters of a degree-corrected relation."""
+        table, labels = self.data.tables[r], numbered(self.labels)
+        return DegreeBlocks(
+            table, self.data.sizes, [labels[d] for d in table.domains], self.priors[r]
+        )
+
+    def keep_counts(self, fitted: "MultiPartition", numbers: list[int]) -> None:
+        """Take the counts of degree-corrected relations over, before cells were added (D7).
+
+        ``numbers`` are the relations of the fitted partition that these extend.
+        """
+        if self.degrees is None or fitted.degrees is None:
+            return
+        for r, number in enumerate(numbers):
+            table, before = self.data.tables[r], fitted.data.tables[number]
+            if table.corrected:
+                counts = extended_counts(table, fitted.degrees, number, before)
+                self.degrees.set_counts(r, table, self.data.sizes, *counts)
+        add_up_cells(self.layout, self.state)
+
+    def place_degrees(self, r: int) -> list[Floats]:
+        """Return the degrees at each place with a degree law; none without correction."""
+        table = self.data.tables[r]
+        if self.degrees is None or not table.corrected:
+            return []
+        return self.degrees.degrees(r, table, self.data.sizes)
+
+    def used_statistics(self, r: int) -> tuple[Statistics, Floats]:
+        """Return the statistics of blocks of relation ``r``, and how often each counts.
+
+        Blocks without stored cells are taken together, and stored ones out of them (RELATIONS 17).
+        """
+        statistics, count = relation_statistics(self.layout, self.state, r)
+        used = statistics.any(axis=1)
+        return tuple(np.ascontiguousarray(statistics[used].T)), count[used]
 
     def relation_evidence(self, r: int) -> float:
         """Return the log marginal likelihood of relation ``r``."""
-        return float(self.values(r)[1].sum()) + self.data.tables[r].constant
+        statistics, count = relation_statistics(self.layout, self.state, r)
+        value = sum_of_marginals(statistics, count, self.gains, r, self.state.prior[r])
+        if self.degrees is not None and self.data.tables[r].corrected:
+            value += self.degree_blocks(r).degree_terms(self.place_degrees(r))
+            value += self.degrees.constants[r]
+        return value + self.data.tables[r].constant
 
-    def values(self, r: int) -> tuple[Floats, Floats]:
-        """Return the statistics and the log marginal of each block of relation ``r``."""
-        cells = self.tensor(r, room=True)
-        values = np.empty(len(cells))
-        block_evidence(cells, self.gains, r, self.state.prior[r], values)
-        return cells, values
+    def relation_bound(self, r: int) -> float:
+        """Return the same; unseen cells of a degree-corrected relation are imputed (D3)."""
+        corrected = self.data.tables[r].corrected
+        return self.degree_blocks(r).log_bound() if corrected else self.relation_evidence(r)
 
     def log_joint(self) -> float:
         """Return log p(X, z) at these hyperparameters (RELATIONS 5)."""
-        crp = sum(
-            crp_log_probability(m, alpha) for m, alpha in zip(self.sizes, self.alpha, strict=True)
-        )
-        return crp + sum(self.relation_evidence(r) for r in range(len(self.data.tables)))
+        tables = range(len(self.data.tables))
+        return self._log_prior() + sum(self.relation_evidence(r) for r in tables)
+
+    def log_bound(self) -> float:
+        """Return log p(X, z), of degree-corrected binary relations its lower bound (D3, D4)."""
+        tables = range(len(self.data.tables))
+        return self._log_prior() + sum(self.relation_bound(r) for r in tables)
+
+    def _log_prior(self) -> float:
+        pairs = zip(self.sizes, self.alpha, strict=True)
+        return sum(crp_log_probability(m, alpha) for m, alpha in pairs)
 
     def log_posterior(self) -> float:
         """Return log p(X, z, alpha) at the most probable concentrations under Gamma(1, 1).
@@ -184,12 +277,12 @@ class MultiPartition:
         *,
         clusters: tuple[int, ...] | None = None,
         limit: int | None = None,
-        stale: int = 0,
+        batch: int = 1,
     ) -> None:
-        """Update the labels of objects one after another, to the best ones or to draws.
+        """Update the labels of objects, to the best ones or to draws.
 
-        Only the given clusters are scored, or all and a new one. Scores are exact, or those of
-        zeros are renewed after each ``stale`` moves. Empty clusters stay until :meth:`renumber`.
+        Only the given clusters are scored, or all and a new one. Objects are moved one after
+        another, or ``batch`` of them together. Empty clusters stay until :meth:`renumber`.
         """
         uniform = np.full(objects.size, -1.0) if uniform is None else uniform
         done = 0
@@ -202,20 +295,47 @@ class MultiPartition:
             allowed[: state.n_clusters[d]] = clusters is None
             if clusters is not None:
                 allowed[list(clusters)] = True
-            done += update_labels(
-                self.data.layout,
-                state,
-                self.gains,
-                d,
-                objects[done:],
-                uniform[done:],
-                allowed,
-                opens,
-                stale,
-                self.scratch,
-            )
-            if done < objects.size:
+            if batch > 1:
+                part = slice(done, done + batch)
+                self._sweep_batch(d, objects[part], uniform[part], allowed, opens=opens)
+                done += batch
+            else:
+                table = (objects[done:], uniform[done:], allowed, opens)
+                done += update_labels(self.layout, state, self.gains, d, *table)
+            if done < objects.size and state.m[d, state.n_clusters[d] - 1] > 0.0 and opens:
                 self.renumber()
+
+    def _sweep_batch(
+        self, d: int, objects: Indices, uniform: Floats, allowed: Flags, *, opens: bool
+    ) -> None:
+        """Score objects from one state, in parts that threads share, and move them afterwards."""
+        layout, state, gains = self.layout, self.state, self.gains
+        base, own = batch_zeros(layout, state, gains, d, allowed)
+        used = np.flatnonzero(allowed).astype(np.int32)
+        start, member = list_members(layout, state, d)
+        stored = np.zeros((2, base.size))
+
+        def add_stored(part: slice) -> None:
+            stored_parts(layout, state, gains, d, used[part], start, member, *stored)
+
+        self.map(add_stored, parts(used.size))
+        base, own = base + stored[0], own + stored[1]
+        label = np.empty(objects.size, np.int32)
+
+        def score(part: slice) -> None:
+            table = (objects[part], uniform[part], allowed, opens, base, own, label[part])
+            score_batch(layout, state, gains, d, *table)
+
+        self.map(score, parts(objects.size))
+        apply_moves(layout, state, d, objects, label, allowed.size)
+
+    def map(self, function: Callable[[slice], None], items: list[slice]) -> None:
+        """Call a function for all items, on threads where there are some."""
+        if self.threads is None or len(items) == 1:
+            for item in items:
+                function(item)
+        else:
+            list(self.threads.map(function, items))
 
     def conditional(self, d: int, objects: Indices | None = None) -> Floats:
         """Return the cluster probabilities of objects given the labels of all others.
@@ -226,22 +346,46 @@ class MultiPartition:
         allowed = np.zeros(self._room(d), np.bool_)
         allowed[:K] = True
         objects = np.arange(self.data.sizes[d], dtype=np.int32) if objects is None else objects
-        score, layout = np.empty((objects.size, K)), self.data.layout
-        score_domain(layout, self.state, self.gains, d, objects, allowed, self.scratch, score)
+        order = np.argsort(self.labels[d][objects], kind="stable")
+        score, layout, state = np.empty((objects.size, K)), self.layout, self.state
+        zeros = all_zeros(layout, state, self.gains, d, allowed)
+
+        def write(part: slice) -> None:
+            found = np.empty((order[part].size, K))
+            chosen = objects[order[part]]
+            score_domain(layout, state, self.gains, d, chosen, allowed, *zeros, found)
+            score[order[part]] = found
+
+        self.map(write, parts(objects.size))
         return softmax(score, axis=1)
 
     def merge_gains(self, d: int, pairs: Indices) -> Floats:
         """Return the gain in evidence of merging each pair of clusters of domain ``d``."""
-        layout, state = self.data.layout, self.state
+        layout, state = self.layout, self.state
         m, alpha = state.m[d], self.alpha[d]
         one, other = m[pairs[:, 0]], m[pairs[:, 1]]
         gains = gammaln(one + other) - gammaln(one) - gammaln(other) - np.log(alpha)
+        classes, members = find_classes(layout, state), list_members(layout, state, d)
+
+        def add(part: slice) -> None:
+            table = (classes, d, pairs[part], *members, gains[part])
+            add_merge_gains(layout, state, self.gains, *table)
+
+        self.map(add, parts(len(pairs), 16))
         for r in range(len(self.data.tables)):
-            if layout.incidence[r, d] < 0:
+            gains += self._degree_merge_gains(r, d, pairs)
+        return gains
+
+    def _degree_merge_gains(self, r: int, d: int, pairs: Indices) -> Floats:
+        """Return what the degree terms of a relation gain by merging each pair (DEGREES D5)."""
+        table, gains = self.data.tables[r], np.zeros(len(pairs))
+        for p in range(shape_count(table) if table.corrected else 0):
+            if table.domains[p] != d:
                 continue
-            cells, values = (np.empty((0, 0)), np.empty(0)) if len(pairs) == 1 else self.values(r)
-            tables = (cells, values, self.scratch.old_slice)
-            add_merge_gains(layout, state, self.gains, r, d, pairs, *tables, gains)
+            m, D = self.state.m[d], self.state.degree[self.layout.first_place[r] + p]
+            eta, (k, g) = float(self.priors[r][2 + p]), pairs.T
+            gains += cluster_terms(m[k] + m[g], D[k] + D[g], eta)
+            gains -= cluster_terms(m[k], D[k], eta) + cluster_terms(m[g], D[g], eta)
         return gains
 
     def _room(self, d: int) -> int:
@@ -255,26 +399,8 @@ class MultiPartition:
             q += 1
         return whole // int(state.stride[q])
 
-    def _make_scratch(self, blocks: list[int]) -> Scratch:
-        """Return arrays for the cells of one object."""
-        layout = self.data.layout
-        most = int(np.diff(layout.start).max(initial=0)) + 1
-        S, n_blocks = int(layout.n_stats.max()), max(blocks)
-        masks = 1 << max(table.arity for table in self.data.tables)
-        return Scratch(
-            group_slot=np.full(masks * n_blocks, -1, np.int32),
-            group_key=np.empty(most, np.int64),
-            group_rest=np.empty(most, np.int64),
-            group_shift=np.empty(most, np.int64),
-            group_other=np.empty(most, np.int32),
-            group_value=np.empty((most, S)),
-            block_slot=np.full(n_blocks, -1, np.int32),
-            block=np.empty(most, np.int32),
-            block_value=np.empty((most, S)),
-            own=np.empty(most, np.int32),
-            own_value=np.empty((most, S)),
-            own_before=np.empty((most, S)),
-            old_slice=np.empty(n_blocks, np.int32),
-            new_slice=np.empty(n_blocks, np.int32),
-            weight=np.ones(max(table.arity for table in self.data.tables)),
-        )
+
+def parts(items: int, smallest: int = SMALLEST_PART) -> list[slice]:
+    """Return the parts of a batch that threads share; they do not depend on their number."""
+    size = max(-(-items // PARTS), smallest)
+    return [slice(begin, begin + size) for begin in range(0, items, size)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import Statistics
+from coblock.model.multi_degrees import Factors
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_state import MultiState
 
@@ -98,6 +99,19 @@ class MultiResult:
         return list(map(full_tensor, self.data.tables, tensors))
 
     @cached_property
+    def factors(self) -> dict[int, Factors]:
+        """Factors of the objects of the degree-corrected relations."""
+        return relation_factors(self.partition)
+
+    @cached_property
+    def sample_factors(self) -> list[dict[int, Factors]]:
+        """The same for each sample."""
+        if not self.data.corrected:
+            return [{} for _ in self.samples]
+        samples = ((sample.labels, sample.priors, sample.alpha) for sample in self.samples)
+        return [relation_factors(restore(self.data, *sample)) for sample in samples]
+
+    @cached_property
     def sample_tensors(self) -> list[list[Floats]]:
         """The same for each sample."""
         found = []
@@ -121,6 +135,15 @@ def restore(
     return partition
 
 
+def relation_factors(partition: MultiPartition) -> dict[int, Factors]:
+    """Return the factors of the objects of each degree-corrected relation."""
+    found, degrees = {}, partition.degrees
+    for r, table in enumerate(partition.data.tables):
+        if table.corrected and degrees is not None:
+            found[r] = Factors.of(partition.degree_blocks(r), degrees, r)
+    return found
+
+
 def full_tensor(table: Table, tensor: Floats) -> Floats:
     """Return the statistics of all blocks; those of symmetric pairs stand at both places."""
     if table.symmetric:
@@ -139,9 +162,15 @@ def rank_by_size(label: Indices) -> Indices:
     return rank[label].astype(np.int32)
 
 
-def statistics_of(tensor: Floats, blocks: tuple[NDArray[Any], ...]) -> Statistics:
-    """Return the statistics of chosen blocks, one array for each statistic."""
-    return tuple(np.moveaxis(tensor[blocks], -1, 0))
+def statistics_of(
+    tensor: Floats, blocks: tuple[NDArray[Any], ...], cells: Indices, factors: Factors | None
+) -> Statistics:
+    """Return the statistics of the blocks of cells, one array for each statistic.
+
+    With factors of the objects, the last one is their product for each cell.
+    """
+    found = tuple(np.moveaxis(tensor[blocks], -1, 0))
+    return found if factors is None else (*found, factors.products(cells, blocks))
 
 
 def predictive_mixture(
@@ -154,10 +183,11 @@ def predictive_mixture(
     table = result.data.tables[r]
     if result.samples:
         weight = np.full(len(cells), 1.0 / len(result.samples))
-        for sample, tensors in zip(result.samples, result.sample_tensors, strict=True):
-            at = (sample.labels[d][cells[:, p]] for p, d in enumerate(table.domains))
+        parts = zip(result.samples, result.sample_tensors, result.sample_factors, strict=True)
+        for sample, tensors, factors in parts:
+            at = tuple(sample.labels[d][cells[:, p]] for p, d in enumerate(table.domains))
             prior = sample.priors[r].reshape(-1, 1)
-            yield weight, statistics_of(tensors[r], tuple(at)), prior
+            yield weight, statistics_of(tensors[r], at, cells, factors.get(r)), prior
     else:
         yield from _soft_mixture(result, r, cells)
 
@@ -183,7 +213,8 @@ def _soft_mixture(
                     weight[same & (choice[e] != t)] = 0.0
                     repeated |= same
             weight *= np.where(repeated, 1.0, share[cells[:, p], t])
-        yield weight, statistics_of(result.all_tensors[r], tuple(at)), prior
+        factors = result.factors.get(r)
+        yield weight, statistics_of(result.all_tensors[r], tuple(at), cells, factors), prior
 
 
 def _top_clusters(q: Floats, most: int) -> tuple[NDArray[np.intp], Floats]:

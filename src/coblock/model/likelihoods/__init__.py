@@ -52,8 +52,10 @@ class Likelihood(Protocol):
     def initial_prior(self, mean: float) -> Floats:
         """Return weak hyperparameters that expect cells of this mean, of shape (rows, 1, 1)."""
 
-    def log_marginal(self, statistics: Statistics, prior: Floats) -> float:
-        """Return the log marginal likelihood of all blocks together."""
+    def log_marginal(
+        self, statistics: Statistics, prior: Floats, count: Floats | None = None
+    ) -> float:
+        """Return the log marginal likelihood of all blocks, each counted ``count`` times."""
 
     def predictive_mean(self, statistics: Statistics, prior: Floats) -> Floats:
         """Return the posterior mean of a cell of each block."""
@@ -64,8 +66,13 @@ class Likelihood(Protocol):
     def expected_log(self, statistics: Statistics, prior: Floats) -> Statistics:
         """Return the expected natural parameters of each block for variational Bayes."""
 
-    def learn_prior(self, statistics: Statistics, prior: Floats, rule: Rule) -> Floats:
-        """Return hyperparameters under which the statistics are more probable, or the same."""
+    def learn_prior(
+        self, statistics: Statistics, prior: Floats, rule: Rule, count: Floats | None = None
+    ) -> Floats:
+        """Return hyperparameters under which the statistics are more probable, or the same.
+
+        Each block counts ``count`` times; None: once.
+        """
 
 
 def maximise(

@@ -96,15 +96,17 @@ class Bernoulli:
         mean = min(max(mean, LEAST_MEAN), 1.0 - LEAST_MEAN)
         return np.array([mean, 1.0 - mean]).reshape(2, 1, 1)
 
-    def log_marginal(self, statistics: Statistics, prior: Floats) -> float:
+    def log_marginal(
+        self, statistics: Statistics, prior: Floats, count: Floats | None = None
+    ) -> float:
         """Return the sum over blocks of lnB(a + n, b + N) - lnB(a, b)."""
         n, N = statistics
         if prior[0].size == 1:
-            return block_log_likelihood(n, N, prior[0].item(), prior[1].item())
+            return block_log_likelihood(n, N, prior[0].item(), prior[1].item(), count)
         a, b, n, N = (np.ascontiguousarray(part).ravel() for part in (*prior, n, N))
         value = np.empty(n.size)
         log_beta_gains(a, b, n, N, value)
-        return float(value.sum())
+        return float(value.sum() if count is None else value @ count)
 
     def predictive_mean(self, statistics: Statistics, prior: Floats) -> Floats:
         """Return the posterior mean link probability of every block."""
@@ -121,7 +123,9 @@ class Bernoulli:
         both = digamma(a_hat + b_hat)
         return digamma(a_hat) - both, digamma(b_hat) - both
 
-    def learn_prior(self, statistics: Statistics, prior: Floats, rule: Rule) -> Floats:
+    def learn_prior(
+        self, statistics: Statistics, prior: Floats, rule: Rule, count: Floats | None = None
+    ) -> Floats:
         """Return a and b that make the counts more probable; all blocks share them, or none do."""
         n, N = (np.ascontiguousarray(part) for part in statistics)
         if rule == "fixed" or n.size == 0:
@@ -132,22 +136,23 @@ class Bernoulli:
         if rule == "vb-fixed-point":
             return np.array(vb_fixed_point(n, N, *prior, shared=shared))
         if shared:
-            a, b = newton_ascent(n, N, prior[0].item(), prior[1].item(), NEWTON_STEPS)
-            found, limit = np.array([a, b]).reshape(2, 1, 1), point_mass(n, N)
-            values = [self.log_marginal(statistics, each) for each in (found, limit)]
+            a, b = newton_ascent(n, N, prior[0].item(), prior[1].item(), NEWTON_STEPS, count)
+            found, limit = np.array([a, b]).reshape(2, 1, 1), point_mass(n, N, count)
+            values = [self.log_marginal(statistics, each, count) for each in (found, limit)]
             return limit if values[1] > values[0] else found
         a, b = prior[0].copy(), prior[1].copy()
         newton_ascent_per_block(n, N, a, b, 1)
         return np.array([a, b])
 
 
-def point_mass(n: Floats, N: Floats) -> Floats:
+def point_mass(n: Floats, N: Floats, count: Floats | None = None) -> Floats:
     """Return the prior that gives all blocks the same link probability, up to its bounds.
 
     It is the best one for a single block, and for blocks that differ no more than by chance.
     Newton's method ends before, where the likelihood is nearly flat.
     """
-    share = np.array([n.sum(), N.sum()]) / max(n.sum() + N.sum(), 1.0)
+    total = np.array([n.sum(), N.sum()] if count is None else [n @ count, N @ count])
+    share = total / max(total.sum(), 1.0)
     return np.clip(share * LARGEST, SMALLEST, LARGEST).reshape(2, 1, 1)
 
 

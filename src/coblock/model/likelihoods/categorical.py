@@ -91,11 +91,14 @@ class Categorical:
         V = len(self.categories)
         return np.full((V, 1, 1), 1.0 / V)
 
-    def log_marginal(self, statistics: Statistics, prior: Floats) -> float:
+    def log_marginal(
+        self, statistics: Statistics, prior: Floats, count: Floats | None = None
+    ) -> float:
         """Return the log marginal likelihood of all blocks."""
         total, added = sum(prior), sum(statistics)
         rises = (gammaln(g + n) - gammaln(g) for g, n in zip(prior, statistics, strict=True))
-        return float(np.sum(sum(rises) - (gammaln(total + added) - gammaln(total))))
+        value = sum(rises) - (gammaln(total + added) - gammaln(total))
+        return float(np.sum(value if count is None else value * count))
 
     def predictive_mean(self, statistics: Statistics, prior: Floats) -> Floats:
         """Return the probability of each category, on the last axis."""
@@ -114,7 +117,9 @@ class Categorical:
         pairs = zip(prior, statistics, strict=True)
         return tuple(digamma(g + n) - total for g, n in pairs)
 
-    def learn_prior(self, statistics: Statistics, prior: Floats, rule: Rule) -> Floats:
+    def learn_prior(
+        self, statistics: Statistics, prior: Floats, rule: Rule, count: Floats | None = None
+    ) -> Floats:
         """Return the prior under which the categories are most probable."""
         added = sum(statistics)
         if rule == "fixed" or np.size(added) == 0:
@@ -122,9 +127,12 @@ class Categorical:
 
         def slope(*g: float) -> list[float]:
             total = sum(g)
-            common = np.sum(digamma(total + added) - digamma(total))
-            pairs = zip(g, statistics, strict=True)
-            return [float(np.sum(digamma(x + n) - digamma(x)) - common) for x, n in pairs]
+            weight = 1.0 if count is None else count
+            common = np.sum(weight * (digamma(total + added) - digamma(total)))
+            rises = (digamma(x + n) - digamma(x) for x, n in zip(g, statistics, strict=True))
+            return [float(np.sum(weight * rise) - common) for rise in rises]
 
-        value = maximise(lambda *g: self.log_marginal(statistics, np.array(g)), slope, prior, BOUND)
+        value = maximise(
+            lambda *g: self.log_marginal(statistics, np.array(g), count), slope, prior, BOUND
+        )
         return value.reshape(prior.shape)

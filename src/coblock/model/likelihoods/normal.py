@@ -87,13 +87,16 @@ class Normal:
         """Return a weak prior around the mean of all values."""
         return np.array([0.0, 0.1, 1.0, 0.1]).reshape(4, 1, 1)
 
-    def log_marginal(self, statistics: Statistics, prior: Floats) -> float:
+    def log_marginal(
+        self, statistics: Statistics, prior: Floats, count: Floats | None = None
+    ) -> float:
         """Return the log marginal density of all blocks, without the constant."""
         T = statistics[0]
         _, kappa, a, b = prior
         _, kappa_T, a_T, b_T = self._posterior(statistics, prior)
         value = gammaln(a_T) - gammaln(a) + a * np.log(b) - a_T * np.log(b_T)
-        return float((value + 0.5 * np.log(kappa / kappa_T) - 0.5 * T * LOG_TWO_PI).sum())
+        value = value + 0.5 * np.log(kappa / kappa_T) - 0.5 * T * LOG_TWO_PI
+        return float(np.sum(value if count is None else value * count))
 
     def predictive_mean(self, statistics: Statistics, prior: Floats) -> Floats:
         """Return the posterior mean of each block."""
@@ -114,7 +117,9 @@ class Normal:
         level = digamma(a) - np.log(b) - 1.0 / kappa - LOG_TWO_PI - mu * mu * precision
         return 0.5 * level, mu * precision, -0.5 * precision
 
-    def learn_prior(self, statistics: Statistics, prior: Floats, rule: Rule) -> Floats:
+    def learn_prior(
+        self, statistics: Statistics, prior: Floats, rule: Rule, count: Floats | None = None
+    ) -> Floats:
         """Return the prior under which the values are most probable.
 
         kappa and a have Gamma(1, 1) hyperpriors: blocks of one cell do not tell them apart.
@@ -124,20 +129,23 @@ class Normal:
             return prior
 
         def value(*p: float) -> float:
-            return self.log_marginal(statistics, np.array(p)) - p[1] - p[2]
+            return self.log_marginal(statistics, np.array(p), count) - p[1] - p[2]
 
         def slope(*p: float) -> list[float]:
             mu, kappa, a, b = p
             mean = statistics[1] / np.maximum(T, 1e-300)
             _, kappa_T, a_T, b_T = self._posterior(statistics, np.array(p))
             rate, apart = a_T / b_T, mean - mu
-            return [
-                float((rate * kappa * T * apart / kappa_T).sum()),
-                float((0.5 / kappa - 0.5 / kappa_T - 0.5 * rate * (T * apart / kappa_T) ** 2).sum())
-                - 1.0,
-                float((digamma(a_T) - digamma(a) + np.log(b) - np.log(b_T)).sum()) - 1.0,
-                float((a / b - rate).sum()),
-            ]
+            slopes = np.stack(
+                [
+                    rate * kappa * T * apart / kappa_T,
+                    0.5 / kappa - 0.5 / kappa_T - 0.5 * rate * (T * apart / kappa_T) ** 2,
+                    digamma(a_T) - digamma(a) + np.log(b) - np.log(b_T),
+                    a / b - rate,
+                ]
+            )
+            total = slopes.sum(axis=1) if count is None else slopes @ count
+            return list(total - [0.0, 1.0, 1.0, 0.0])
 
         return maximise(value, slope, prior, BOUND, real=1).reshape(prior.shape)
 

@@ -74,14 +74,17 @@ class Poisson:
         """Return an exponential prior of this mean."""
         return np.array([1.0, 1.0 / max(mean, LEAST_MEAN)]).reshape(2, 1, 1)
 
-    def log_marginal(self, statistics: Statistics, prior: Floats) -> float:
+    def log_marginal(
+        self, statistics: Statistics, prior: Floats, count: Floats | None = None
+    ) -> float:
         """Return the sum over blocks of the log marginal likelihood, without the terms -ln x!."""
         n, T = (np.ascontiguousarray(part).ravel() for part in statistics)
         if prior[0].size == 1:
-            return gamma_marginals(n, T, prior[0].item(), prior[1].item())
+            return gamma_marginals(n, T, prior[0].item(), prior[1].item(), count)
         a, b = (np.ascontiguousarray(part).ravel() for part in prior)
         blocks = zip(n, T, a, b, strict=True)
-        return sum(gamma_marginals(np.array([x]), np.array([t]), *ab) for x, t, *ab in blocks)
+        each = [gamma_marginals(np.array([x]), np.array([t]), *ab) for x, t, *ab in blocks]
+        return float(np.sum(each) if count is None else np.array(each) @ count)
 
     def predictive_mean(self, statistics: Statistics, prior: Floats) -> Floats:
         """Return the posterior mean rate of every block."""
@@ -93,19 +96,22 @@ class Poisson:
         (n, T), (a, b) = statistics, prior
         return digamma(a + n) - np.log(b + T), -(a + n) / (b + T)
 
-    def learn_prior(self, statistics: Statistics, prior: Floats, rule: Rule) -> Floats:
+    def learn_prior(
+        self, statistics: Statistics, prior: Floats, rule: Rule, count: Floats | None = None
+    ) -> Floats:
         """Return a and b that all blocks share and that make the counts more probable."""
         n, T = (np.ascontiguousarray(part).ravel() for part in statistics)
-        n, T = n[T > 0.0], T[T > 0.0]
+        used = T > 0.0
+        n, T, count = n[used], T[used], None if count is None else count[used]
         if rule == "fixed" or n.size == 0:
             return prior
-        a, b = gamma_ascent(n, T, prior[0].item(), prior[1].item(), NEWTON_STEPS)
-        found, limit = np.array([a, b]).reshape(2, 1, 1), one_rate(n, T)
-        values = [self.log_marginal((n, T), each) for each in (found, limit)]
+        a, b = gamma_ascent(n, T, prior[0].item(), prior[1].item(), NEWTON_STEPS, count)
+        found, limit = np.array([a, b]).reshape(2, 1, 1), one_rate(n, T, count)
+        values = [self.log_marginal((n, T), each, count) for each in (found, limit)]
         return limit if values[1] > values[0] else found
 
 
-def one_rate(n: Floats, T: Floats) -> Floats:
+def one_rate(n: Floats, T: Floats, count: Floats | None = None) -> Floats:
     """Return the prior that gives all blocks the same rate, up to the bounds of its parameters."""
-    pair = np.array([n.sum(), T.sum()])
+    pair = np.array([n.sum(), T.sum()] if count is None else [n @ count, T @ count])
     return np.clip(pair / pair.max() * LARGEST, SMALLEST, LARGEST).reshape(2, 1, 1)

@@ -172,7 +172,7 @@ class FitOptions:
         "'bought(user,item)=orders.csv;value=qty;likelihood=poisson'. Places are columns of the "
         "file and domains, or both: 'knows(who:user,whom:user)=k.csv;symmetric=true'. Keys: value, "
         "likelihood=bernoulli|poisson|categorical|normal, absent=zero|unseen, "
-        "symmetric=true|false, diagonal=seen|unseen.",
+        "symmetric=true|false, diagonal=seen|unseen, degree_corrected=true|false|auto.",
         metavar="bipartite|directed|undirected|NAME(PLACES)=FILE",
     )
     inference: str = option(
