@@ -113,9 +113,7 @@ def block_log_likelihood(
 
 
 @kernel
-def polygamma_differences(
-    x: float, n: Floats, count: Floats | None = None
-) -> tuple[float, float]:
+def polygamma_differences(x: float, n: Floats, count: Floats | None = None) -> tuple[float, float]:
     """Return the sums over n of the changes of digamma and trigamma from x to x + n."""
     first, second, start = np.empty(n.size), np.empty(n.size), (digamma(x), trigamma(x))
     for t in range(n.size):

@@ -20,9 +20,7 @@ def gamma_marginal(n: float, T: float, a: float, b: float) -> float:
 
 
 @kernel
-def gamma_marginals(
-    n: Floats, T: Floats, a: float, b: float, count: Floats | None = None
-) -> float:
+def gamma_marginals(n: Floats, T: Floats, a: float, b: float, count: Floats | None = None) -> float:
     """Return the sum over blocks of :func:`gamma_marginal`, each counted so often."""
     value = np.empty(n.size)
     for t in range(n.size):
