@@ -1,4 +1,4 @@
-"""Guide mutations by coverage with atheris: readers, model files and checkpoints.
+"""Guide mutations by coverage with atheris: readers, model files, checkpoints, descriptions.
 
     python fuzz/guided.py --target models -max_total_time=60
 
