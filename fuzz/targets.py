@@ -185,7 +185,7 @@ def _relations() -> list[Sample]:
             "a.nt",
             b'<http://a/ann> <http://a/likes> "tea"@en .\n_:b <http://a/is> <http://a/c> .\n',
         ),
-        Sample("b.json", b'[{"who": "ann", "what": "tea"}, {"who": "bob", "what": null}]'),
+        Sample("b.json", b'[{"who": "ann", "what": "tea"}, {"who": "bob", "what": "milk"}]'),
         Sample("c.arrow", _written(table.write_ipc_stream, compression="zstd")),
         Sample("d.arrow", _written(kinds.write_ipc_stream)),
         Sample("e.arrow", _written(kinds.write_ipc, compression="lz4")),
