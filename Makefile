@@ -28,17 +28,24 @@ demo: $(VENV)/core.stamp  ## find the blocks in the votes of a US Senate
 test: lint  ## lint, then run every test
 	$(RUN) -m pytest -n 2 --dist loadfile
 
-# Forged files have digests that fit. atheris has no wheels for some systems.
+# Forged files have digests that fit. atheris has no wheels for some systems. RECORD=--record keeps
+# the figures of docs/robustness.md, which fuzz/record.py writes.
 INPUTS := 100000
+FORGED := 10000
 KILLS := 20
 PAIRS := 10
 GUIDED := 60
+TARGETS := checkpoints descriptions models multi_checkpoints multi_models
 fuzz: $(VENV)/dev.stamp  ## hostile tests: damaged and forged files, kills, pairs; INPUTS=n KILLS=n PAIRS=n
-	$(RUN) fuzz/run.py --inputs $(INPUTS)
-	$(RUN) fuzz/processes.py --kills $(KILLS) --pairs $(PAIRS)
-	$(RUN) fuzz/cluster.py
+	$(RUN) fuzz/run.py --target readers --inputs $(INPUTS) $(RECORD)
+	for target in $(TARGETS); do \
+	    $(RUN) fuzz/run.py --target $$target --inputs $(FORGED) $(RECORD) || exit 1; \
+	done
+	$(RUN) fuzz/processes.py --kills $(KILLS) --pairs $(PAIRS) $(RECORD)
+	$(RUN) fuzz/cluster.py $(RECORD)
+	$(RUN) fuzz/empty_objects.py $(RECORD)
 	@$(PIP) atheris || echo "atheris does not install here."
-	for target in readers models checkpoints; do \
+	for target in readers $(TARGETS); do \
 	    $(RUN) fuzz/guided.py --target $$target -max_total_time=$(GUIDED) || exit 1; \
 	done
 

@@ -1,4 +1,4 @@
-"""Guide mutations by coverage with atheris: readers, model files and checkpoints.
+"""Guide mutations by coverage with atheris: readers, model files, checkpoints, descriptions.
 
     python fuzz/guided.py --target models -max_total_time=60
 
@@ -21,7 +21,11 @@ except ImportError:
     print("atheris is not installed here; the other fuzzers do not need it.")
     sys.exit(0)
 
-import coblock.inference.fit  # noqa: F401 - kernels are compiled as they are
+import coblock.inference.fit  # kernels are compiled as they are
+import coblock.inference.multi_fit
+import coblock.model.likelihoods.categorical
+import coblock.model.likelihoods.normal
+import coblock.model.likelihoods.poisson  # noqa: F401
 
 with atheris.instrument_imports(include=["coblock.io", "coblock.loading"]):
     from targets import TARGETS

@@ -40,7 +40,7 @@ class Mutator:
         data = bytearray(content)
         for _ in range(self.random.choice((1, 1, 1, 2, 3, 6))):
             self.random.choice(self.changes)(data)
-        return bytes(data[:MAX_BYTES])
+        return bytes(data[: max(MAX_BYTES, 2 * len(content))])
 
     def _at(self, data: bytearray) -> int:
         return self.random.randrange(len(data) + 1)

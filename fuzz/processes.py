@@ -1,6 +1,6 @@
 """Kill fits at random moments, and start pairs of them at once.
 
-    python fuzz/processes.py --kills 20 --pairs 10 [--seed 0]
+    python fuzz/processes.py --kills 20 --pairs 10 [--seed 0] [--record]
 
 After a kill, the result folder must be the complete old or the complete new one, and the same
 command must end with the bits of a fit that was not interrupted. Of two fits with one folder, or
@@ -21,7 +21,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 import numpy as np
+from record import record
 
 import coblock.ui.report  # noqa: F401 - imported before the processes are forked
 from coblock import IRM, load
@@ -160,6 +163,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", action="store_true", help="keep the outcome for the page")
     chosen = parser.parse_args()
     numbers = random.Random(chosen.seed)
     with warnings.catch_warnings():
@@ -171,7 +175,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="coblock-fuzz-") as place:
             write_edges(Path(place) / "edges.csv")
             outcomes = check(Path(place), count, numbers)
-        print(f"{check.__name__}: {dict(outcomes)}")
+        print(f"{check.__name__}: {dict(outcomes)}", flush=True)
+        if chosen.record and count:
+            name = check.__name__.removeprefix("check_")
+            outcome = {"asked": count, "outcomes": dict(outcomes)}
+            record("processes", name, chosen.seed, outcome)
         wrong += sum(times for name, times in outcomes.items() if name.startswith("WRONG"))
     return 1 if wrong else 0
 

@@ -1,6 +1,6 @@
 """Read damaged and random files, and check that the readers behave as documented.
 
-    python fuzz/run.py --target readers --inputs 100000 [--seed 0]
+    python fuzz/run.py --target readers --inputs 100000 [--seed 0] [--record]
 
 A target has valid files and a function that reads one. Every input is a mutation of a valid file,
 or random bytes. The function must return, or raise one of the documented errors of the target,
@@ -24,6 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from mutation import Mutator
+from record import record
 from targets import TARGETS, Target
 
 SECONDS = 90  # time limit of one input; a kernel may be compiled for it on a slow machine
@@ -42,8 +43,8 @@ class Unchanged(random.Random):
         return 0.0
 
 
-def run(target: Target, inputs: int, seed: int, keep: Path) -> list[str]:
-    """Return the findings, one sentence each.
+def run(target: Target, inputs: int, seed: int, keep: Path, *, kept: bool = False) -> list[str]:
+    """Return the findings, one sentence each; with ``kept`` the counts are recorded.
 
     Each input is written to the folder ``keep / "last"`` before it is read, so that an input that
     crashes the process is found there. The unchanged samples are read first without a time limit,
@@ -73,7 +74,11 @@ def run(target: Target, inputs: int, seed: int, keep: Path) -> list[str]:
                 (keep / f"{number}-{sample.name}").write_bytes(path.read_bytes())  # as it was read
                 if len(findings) >= MOST_FINDINGS:
                     break
-    print(f"{target.name}: {sum(counts.values()):,} inputs, {dict(counts)}")
+    print(f"{target.name}: {counts.total():,} inputs, {dict(counts)}")
+    if kept:
+        figures = {name: counts[name] for name in ("read", "refused")}
+        figures |= {"inputs": counts.total(), "findings": len(findings)}
+        record("files", target.name, seed, figures)
     return findings
 
 
@@ -116,6 +121,7 @@ def main() -> int:
     parser.add_argument("--target", choices=sorted(TARGETS), help="default: all, one by one")
     parser.add_argument("--inputs", type=int, default=100_000, help="of each target")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", action="store_true", help="keep the outcome for the page")
     chosen = parser.parse_args()
     faulthandler.enable()
     os.environ["RUST_BACKTRACE"] = "0"
@@ -123,8 +129,8 @@ def main() -> int:
     findings = []
     for name in [chosen.target] if chosen.target else sorted(TARGETS):
         begin = time.monotonic()
-        findings += run(TARGETS[name](), chosen.inputs, chosen.seed, keep)
-        print(f"{name}: {time.monotonic() - begin:.0f} s")
+        findings += run(TARGETS[name](), chosen.inputs, chosen.seed, keep, kept=chosen.record)
+        print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
     for finding in findings:
         print(finding)
     return 1 if findings else 0

@@ -4,24 +4,37 @@ import gzip
 import io
 import random
 import sqlite3
+import tempfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import checkpoint_file
+import descriptions
 import model_file
+import multi_files
 from scipy import sparse
 from scipy.io import mmwrite
 
 from coblock.io.checkpoint import CheckpointError
 from coblock.io.model_file import ModelFileError
 from coblock.io.readers import ReadError, read
+from coblock.io.relation_files import DescriptionError
 
 if TYPE_CHECKING:
     import polars as pl
 
 KINDS = ("bipartite", "directed", "undirected")
+SPREADSHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+SHEET = (
+    f'<worksheet xmlns="{SPREADSHEET}"><sheetData>'
+    '<row r="1"><c r="A1" t="inlineStr"><is><t>who</t></is></c><c r="B1" t="inlineStr"><is><t>what'
+    '</t></is></c></row><row r="2"><c r="A2" t="inlineStr"><is><t>ann</t></is></c><c r="B2"><v>7'
+    '</v></c></row><row r="3"><c r="A3" t="inlineStr"><is><t>bob</t></is></c><c r="B3"><v>8.5</v>'
+    "</c></row></sheetData></worksheet>"
+).encode()
 
 
 @dataclass(frozen=True)
@@ -71,7 +84,28 @@ def checkpoints() -> Target:
     return Target("checkpoints", samples, checkpoint_file.read, (CheckpointError,))
 
 
+def multi_models() -> Target:
+    """Return the target of model files of several relations."""
+    samples = [Sample("model.safetensors", content) for content in multi_files.model_seeds()]
+    return Target("multi_models", samples, multi_files.read_model, (ModelFileError,))
+
+
+def multi_checkpoints() -> Target:
+    """Return the target of checkpoints of several relations, and of resumed fits."""
+    samples = [Sample("fit.checkpoint", content) for content in multi_files.checkpoint_seeds()]
+    return Target("multi_checkpoints", samples, multi_files.read_checkpoint, (CheckpointError,))
+
+
+def described() -> Target:
+    """Return the target of descriptions of several relations."""
+    samples = [Sample(name, content) for name, content in descriptions.SEEDS.items()]
+    return Target("descriptions", samples, descriptions.read, (DescriptionError, ReadError))
+
+
 def _read_relation(path: Path, random_numbers: random.Random) -> object:
+    if path.suffix == ".sheet":  # damaged inside of an archive that is whole
+        sheet, path = path.read_bytes(), path.with_suffix(".xlsx")
+        path.write_bytes(_workbook(sheet))
     choices: dict[str, object] = {"relation": random_numbers.choice(KINDS)}
     for name, options in {
         "value": ("value", "3", "weight"),
@@ -97,6 +131,13 @@ def _relations() -> list[Sample]:
             "row": ["ann", "bob", "cyd, d.", 'e "f"', "g\nh", "ünal 😀", "ann"],
             "column": ["tea", "tea", "milk", "<b>", "tea", "7", "tea"],
             "value": [1.0, 0.0, 2.5, None, 3.0, 1.0, 1.0],
+        }
+    )
+    kinds = pl.DataFrame(
+        {
+            "row": pl.Series(["a", "b", "a", None], dtype=pl.Categorical),
+            "column": [["x"], ["x", "y"], [], None],
+            "when": pl.Series([1, 2, 3, 4]).cast(pl.Date),
         }
     )
     csv = table.write_csv().encode()
@@ -137,7 +178,55 @@ def _relations() -> list[Sample]:
         ),
         Sample("a.json", b'{"incidences": [{"edge": "e", "node": 1}, {"edge": "f", "node": 2}]}'),
         Sample("a.db", _database(table)),
+        Sample("a.duckdb", _duckdb()),
+        Sample("a.xlsx", _workbook(SHEET)),
+        Sample("a.sheet", SHEET),
+        Sample(
+            "a.nt",
+            b'<http://a/ann> <http://a/likes> "tea"@en .\n_:b <http://a/is> <http://a/c> .\n',
+        ),
+        Sample("b.json", b'[{"who": "ann", "what": "tea"}, {"who": "bob", "what": "milk"}]'),
+        Sample("c.arrow", _written(table.write_ipc_stream, compression="zstd")),
+        Sample("d.arrow", _written(kinds.write_ipc_stream)),
+        Sample("e.arrow", _written(kinds.write_ipc, compression="lz4")),
     ]
+
+
+def _duckdb() -> bytes:
+    """Return a small database with one table."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.duckdb"
+        with duckdb.connect() as connection:
+            connection.execute(f"ATTACH '{path}' AS d (BLOCK_SIZE 16384)")
+            connection.execute(
+                "CREATE TABLE d.edges AS SELECT 'r' || i % 3 AS a, i AS b FROM range(9) t(i)"
+            )
+        return path.read_bytes()
+
+
+def _workbook(sheet: bytes) -> bytes:
+    """Return a workbook with this sheet."""
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    linked = f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" Type="{office}/'
+    parts: dict[str, str | bytes] = {
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="rels" '
+        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Default '
+        'Extension="xml" ContentType="application/xml"/></Types>',
+        "_rels/.rels": f'{linked}officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook xmlns="{SPREADSHEET}" xmlns:r="{office}"><sheets><sheet '
+        'name="Sales" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'{linked}worksheet" Target="worksheets/sheet1.xml"/>'
+        "</Relationships>",
+        "xl/worksheets/sheet1.xml": sheet,
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as zipped:
+        for name, content in parts.items():
+            zipped.writestr(name, content)
+    return buffer.getvalue()
 
 
 def _database(table: "pl.DataFrame") -> bytes:
@@ -156,6 +245,9 @@ def _written(write: Callable[..., object], **options: object) -> bytes:
 
 TARGETS: dict[str, Callable[[], Target]] = {
     "checkpoints": checkpoints,
+    "descriptions": described,
     "models": models,
+    "multi_checkpoints": multi_checkpoints,
+    "multi_models": multi_models,
     "readers": readers,
 }

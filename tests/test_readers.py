@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import pickle
+import signal
 import subprocess
 import sys
 from io import BytesIO
@@ -565,6 +566,8 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def fuzzer(monkeypatch):
+    if not hasattr(signal, "SIGALRM"):
+        pytest.skip("the time limit of the fuzzer needs alarms")
     monkeypatch.syspath_prepend(str(ROOT / "fuzz"))
     import run
     import targets
@@ -572,18 +575,37 @@ def fuzzer(monkeypatch):
     return run, targets
 
 
-@pytest.mark.parametrize("target", ["checkpoints", "models", "readers"])
+INPUTS = {"readers": 600, "checkpoints": 400, "models": 400, "descriptions": 200}
+INPUTS |= {"multi_models": 100, "multi_checkpoints": 100}
+
+
+@pytest.mark.parametrize("target", INPUTS)
 def test_a_few_damaged_files(fuzzer, tmp_path, target):
     run, targets = fuzzer
-    assert sorted(targets.TARGETS) == ["checkpoints", "models", "readers"]
-    assert run.run(targets.TARGETS[target](), 400, 7, tmp_path) == []
+    assert set(targets.TARGETS) == set(INPUTS)
+    assert run.run(targets.TARGETS[target](), INPUTS[target], 7, tmp_path) == []
 
 
 def test_every_sample_of_the_fuzzer_is_valid(fuzzer, tmp_path):
-    for sample in fuzzer[1].readers().samples:
-        path = written(tmp_path, sample.name, sample.content)
-        if sample.name != "b.mtx":
-            assert read(path, relation="directed").relation.n_links
+    unchanged = fuzzer[0].Unchanged(0)
+    for name in ("readers", "descriptions", "multi_models", "multi_checkpoints"):
+        target = fuzzer[1].TARGETS[name]()
+        for sample in target.samples:
+            path = written(tmp_path, sample.name, sample.content)
+            if name == "readers" and sample.name not in {"b.mtx", "a.sheet"}:
+                assert read(path, relation="directed").relation.n_links
+            elif name != "readers":
+                target.read(path, unchanged)
+
+
+def test_the_page_about_robustness_is_that_of_the_recorded_outcomes(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "fuzz"))
+    import record
+
+    page = tmp_path / "robustness.md"
+    monkeypatch.setattr(record, "PAGE", page)
+    record.main()
+    assert page.read_text(encoding="utf-8") == (ROOT / "docs/robustness.md").read_text("utf-8")
 
 
 def test_the_fuzzer_finds_a_careless_reader(fuzzer, tmp_path):
