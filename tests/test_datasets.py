@@ -8,7 +8,8 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from coblock.datasets import load_senate
+from coblock import Relation, read
+from coblock.datasets import load_senate, senate_file
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +36,18 @@ def test_numbers_of_votes_are_the_published_ones(senate):
     assert np.count_nonzero(np.isnan(senate.values)) == 102 * 645 - 40207 - 22650
 
 
-def test_unseen_cells_are_the_dots(senate):
-    dots = np.array([[character == "." for character in line[-1]] for line in raw_lines()])
-    np.testing.assert_array_equal(np.isnan(senate.values), dots)
-    assert set(np.unique(senate.values[~dots])) == {0.0, 1.0}
+def test_unseen_cells_are_blank(senate):
+    blank = np.array([[cell == "" for cell in line[1:]] for line in raw_lines()])
+    np.testing.assert_array_equal(np.isnan(senate.values), blank)
+    assert set(np.unique(senate.values[~blank])) == {0.0, 1.0}
+
+
+def test_the_file_is_read_as_a_table_without_options(senate):
+    relation = read(senate_file()).relation
+    assert relation.row_names == tuple(senate.senators)
+    built = Relation.build(senate.values)
+    assert (relation.n_links, relation.n_unseen) == (built.n_links, built.n_unseen)
+    assert relation.column_names == tuple(senate.votes)
 
 
 def test_parties_agree_with_the_names(senate):

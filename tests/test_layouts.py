@@ -6,6 +6,7 @@ import zipfile
 from io import BytesIO
 from types import SimpleNamespace
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -156,14 +157,38 @@ def test_answers_of_a_questionnaire_are_refused_with_advice(tmp_path):
     frame = wide_frame("often", "never")
     frame.iloc[0, 0] = "sometimes"
     path = written(tmp_path, "answers.csv", frame.to_csv())
-    with pytest.raises(
-        ReadError, match=r"'never', 'often', 'sometimes'.* Replace each answer by 1"
-    ):
+    with pytest.raises(ReadError, match=r"'never', 'often', 'sometimes'.* as in yes='sometimes'"):
         read(path)
     frame = frame.replace({"often": "1", "sometimes": "", "never": "0"})
     reading = read(written(tmp_path, "marks.csv", frame.to_csv()))
     assert links(reading) == PAIRS - {("p0", "item 0")}
     assert unseen(reading) == {("p0", "item 0")}
+
+
+def test_the_answers_that_are_links_are_listed(tmp_path):
+    frame = wide_frame("Often", "never")
+    frame.iloc[0, 0], frame.iloc[1, 0] = "always", None
+    gone = {("p0", "item 0"), ("p1", "item 0")}
+    path = written(tmp_path, "answers.csv", frame.to_csv())
+    for source in (path, frame, written(tmp_path, "r.csv", frame.reset_index().to_csv())):
+        reading = read(source, yes="often, ALWAYS")
+        assert links(reading) == (PAIRS | {("p0", "item 0")}) - {("p1", "item 0")}
+        assert unseen(reading) == {("p1", "item 0")}
+        assert "Links are the answers 'often', 'always'; 'never' are not." in reading.notes
+    assert links(read(path, yes=["often"])) == PAIRS - gone
+    with pytest.raises(ReadError, match=r"'oftn' of yes= does not occur .*'always', 'never', 'of"):
+        read(path, yes="oftn")
+    with pytest.raises(ReadError, match="yes= must list answers"):
+        read(path, yes="")
+
+
+def test_answers_of_edges_are_in_the_value_column():
+    frame = pl.DataFrame({"who": ["a", "a", "b"], "what": ["x", "y", "x"], "how": ["+", "-", None]})
+    reading = read(frame, value="how", yes="+")
+    assert links(reading) == {("a", "x")}
+    assert unseen(reading) == {("b", "x")}
+    with pytest.raises(ReadError, match="A graph is none"):
+        read(nx.Graph([("a", "b")]), yes="+", relation="undirected")
 
 
 BASKETS = ["milk,tea,beer", "tea", "milk,beer", "beer,crisps,tea,milk", "tea,milk", "crisps"]
@@ -486,7 +511,7 @@ def test_three_lines_say_what_was_read(tmp_path):
     path = write_date_first(tmp_path)
     ran = run("fit", path, "--out", tmp_path / "out", "--max-iter", "3", "--inference", "cvb0")
     assert "Read: rows from 'customer', columns from 'product'.\n" in ran.stderr
-    first = f"First pairs: {SORTED[0][0]} - {SORTED[0][1]}, {SORTED[1][0]} - {SORTED[1][1]}.\n"
+    first = f"First links: {SORTED[0][0]} - {SORTED[0][1]}, {SORTED[1][0]} - {SORTED[1][1]}.\n"
     assert first in ran.stderr
     assert f"12 rows and 5 columns, {len(PAIRS)} links, 0 unseen cells; " in ran.stderr
     assert "--row and --column change that" in ran.stderr

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from coblock import MultiIRM, load
+from coblock import IRM, MultiIRM, load
 from coblock.io.multi_export import file_stems, write_multi_tables
 from coblock.io.relation_files import (
     DescriptionError,
@@ -389,3 +389,65 @@ def test_descriptions_are_read():
     assert described["tagged"]["data"] == str(Path("tags.parquet").resolve())
     with pytest.raises(DescriptionError, match=r"Relation 'a', file .*: .*no column"):
         read_relations({"a": {"data": "orders.csv", "places": ["user", "shop"]}})
+
+
+def write_counts(folder):
+    """Write counts of 12 shops and 10 items in two groups, one of them blank."""
+    rng = np.random.default_rng(1)
+    lines = ["date,shop,item,n"]
+    for i in range(12):
+        for j in range(10):
+            n = rng.poisson(9.0 if i % 2 == j % 2 else 0.3)
+            lines += [f"2024-01-02,{i},i{j},{n}"] if n and (i, j) != (0, 1) else []
+    path = folder / "counts.csv"
+    path.write_text("\n".join([*lines, "2024-01-02,0,i1,"]) + "\n")
+    return path
+
+
+def test_counts_of_one_relation_are_fitted(tmp_path):
+    command = ["fit", str(write_counts(tmp_path)), "--value", "n", "--likelihood", "poisson"]
+    run = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "result"), "--json"])
+    assert run.exit_code == 0, run.output
+    model = load(tmp_path / "result" / "model.safetensors")
+    assert {name: found.n_clusters for name, found in model.domains_.items()} == {
+        "rows": 2,
+        "columns": 2,
+    }
+    assert len({model.domains_["rows"].labels[i] for i in range(0, 12, 2)}) == 1
+    table = model.result_.data.table("counts")
+    assert (table.likelihood.name, table.places) == ("poisson", ("row", "column"))
+    assert (tmp_path / "result" / "rows.csv").exists()
+    assert "Not used as names: 'date' (dates)" in run.stderr
+
+
+def test_counts_of_a_wide_table_are_read(tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text("shop,tea,milk,nails\na,3,0,1\nb,,2,1\nc,0,5,7\nd,1,1,0\ne,2,2,2\n")
+    options = (several.ReadOptions(wide=True), several.FitOptions(likelihood="poisson"))
+    relation = several.read_one(path, *options, several.OutputOptions(quiet=True))["wide"]
+    assert relation.filled
+    assert sorted(relation.values.tolist()) == [1, 1, 1, 1, 2, 2, 2, 2, 3, 5, 7]
+    assert [each.tolist() for each in relation.unseen] == [["b"], ["tea"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--value", "n", "--binarize", "2"], "--binarize cannot be used with --likelihood"),
+        (
+            ["--row", "shop", "--column", "item", "--value", "date"],
+            "values that are not numbers; the first is '2024-01-02', line 2",
+        ),
+        (["--likelihood", "gamma"], "--likelihood must be one of"),
+    ],
+)
+def test_counts_that_cannot_be_fitted_are_refused(tmp_path, arguments, words):
+    given = ["fit", str(write_counts(tmp_path)), "--out", str(tmp_path / "result")]
+    run = CliRunner().invoke(app, [*given, "--likelihood", "poisson", *arguments])
+    assert run.exit_code == 2
+    assert words in run.output
+
+
+def test_an_estimator_of_counts_is_named():
+    with pytest.raises(ValueError, match=r"MultiIRM\(\).fit\({'data': Relation\(X, "):
+        IRM(likelihood="poisson").fit(np.eye(3))

@@ -1,6 +1,7 @@
 """The scikit-learn estimator; it contains no mathematics."""
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,6 +42,10 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
     inference : {"acvb0", "acvb", "cvb0", "cvb", "vb", "gibbs"}, default="acvb0"
         Collapsed variational Bayes of zeroth or second order, averaged (``a``) or not; plain
         variational Bayes; collapsed Gibbs sampling.
+    likelihood : {"bernoulli"}, default="bernoulli"
+        IRM is for binary relations. Counts, categories and real numbers are fitted by
+        :class:`MultiIRM`: ``MultiIRM().fit({"data": Relation(X, ["row", "column"],
+        likelihood="poisson")})``.
     degree_corrected : {False, True, "auto"}, default=False
         Whether members of a cluster may differ in degree; "auto" takes what has more evidence.
     max_clusters : int, tuple of int or None, default=None
@@ -156,6 +161,7 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
         relation: Kind = "bipartite",
         *,
         inference: Inference = "acvb0",
+        likelihood: Literal["bernoulli"] = "bernoulli",
         degree_corrected: bool | Literal["auto"] = False,
         max_clusters: int | tuple[int, int] | None = None,
         init: Any = "spectral",
@@ -183,6 +189,7 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
     ) -> None:
         self.relation = relation
         self.inference = inference
+        self.likelihood = likelihood
         self.degree_corrected = degree_corrected
         self.max_clusters = max_clusters
         self.init = init
@@ -256,6 +263,34 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
         """Return the tree of blocks: ``tree().cut(k)`` merges clusters down to ``k``."""
         check_is_fitted(self)
         return build_tree(self.result_)
+
+    def compare_cuts(self, clusters: Iterable[int]) -> list[dict[str, Any]]:
+        """Return the evidence of cuts of the tree next to that of direct fits.
+
+        A direct fit has the parameters of this one, and at most so many clusters per domain. It is
+        a fit of its own and takes as long; a large difference says that the cut is not the best
+        coarse description.
+        """
+        check_is_fitted(self)
+        tree, found = build_tree(self.result_), []
+        given = self.get_params(deep=False) | {
+            "callback": None,
+            "checkpoint": None,
+            "init": "spectral",
+        }
+        for number in clusters:
+            cut = tree.cut(number)
+            direct = IRM(**given | {"max_clusters": number, "engine": None, "warm_start": False})
+            direct.fit(self.result_.relation)
+            found.append(
+                {
+                    "cut": cut.clusters,
+                    "cut_log_evidence": cut.log_evidence,
+                    "direct": tuple(int(label.max()) + 1 for label in direct.result_.labels),
+                    "direct_log_evidence": direct.log_evidence_,
+                }
+            )
+        return found
 
     def plot_blocks(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the probability of a link in every block; return matplotlib's axes."""

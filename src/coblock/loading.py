@@ -18,7 +18,8 @@ from coblock.io.model_file import ModelFileError
 from coblock.multi import MultiIRM
 
 PARAMETERS: dict[str, Any] = {  # the types that they have in a file
-    **dict.fromkeys(("relation", "inference", "init", "prior", "variance", "hyperparameters"), str),
+    **dict.fromkeys(("relation", "inference", "init", "prior", "variance"), str),
+    **dict.fromkeys(("hyperparameters", "likelihood"), str),
     **dict.fromkeys(("refine", "warm_start", "verbose"), bool | int),
     **dict.fromkeys(("max_iter", "n_init"), int),
     "degree_corrected": bool | str,

@@ -1,20 +1,20 @@
 """Relations that are part of coblock.
 
-The roll calls of the 109th US Senate (2005 and 2006) are public record. ``senate109.csv`` has one
-line per person: name, party, state, and one character for each of the 645 roll calls: ``y`` for
-yea, ``n`` for nay, ``.`` for neither (absent, or not in office).
+The roll calls of the 109th US Senate (2005 and 2006) are public record. ``senate109.csv`` is a
+table for any spreadsheet, and for ``coblock fit``. It has one line per person, named with party and
+state, and one column for each of the 645 roll calls: 1 for yea, 0 for nay, blank for neither
+(absent, or not in office).
 """
 
 import csv
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Votes", "load_senate"]
-
-_VALUE = {"y": 1.0, "n": 0.0, ".": np.nan}
+__all__ = ["Votes", "load_senate", "senate_file"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -44,9 +44,13 @@ def load_senate() -> Votes:
     >>> votes.senators[6], votes.parties[6]
     ('McCain (R-AZ)', 'R')
     """
-    text = (files("coblock.datasets") / "senate109.csv").read_text(encoding="ascii")
-    lines = list(csv.DictReader(text.splitlines()))
-    values = np.array([[_VALUE[vote] for vote in line["votes"]] for line in lines])
-    senators = [f"{line['name']} ({line['party']}-{line['state']})" for line in lines]
-    votes = [f"vote {number}" for number in range(1, values.shape[1] + 1)]
-    return Votes(values, senators, [line["party"] for line in lines], votes)
+    header, *lines = csv.reader(senate_file().read_text(encoding="ascii").splitlines())
+    values = np.array([[float(cell or "nan") for cell in cells] for _, *cells in lines])
+    senators = [line[0] for line in lines]
+    parties = [name.rpartition("(")[2][0] for name in senators]
+    return Votes(values, senators, parties, header[1:])
+
+
+def senate_file() -> Path:
+    """Return the path of the CSV file with the roll calls."""
+    return Path(str(files("coblock.datasets") / "senate109.csv"))

@@ -82,6 +82,13 @@ def read_settings(parameters: Mapping[str, Any], *, given_start: bool) -> Settin
     }
     for name, options in choices.items():
         checks.check_choice(name, parameters[name], options)
+    if parameters["likelihood"] != "bernoulli":
+        asked = f"likelihood={parameters['likelihood']!r}"
+        msg = (
+            f"IRM fits binary relations. For {asked} use MultiIRM, "
+            f"as in MultiIRM().fit({{'data': Relation(X, ['row', 'column'], {asked})}})."
+        )
+        raise ValueError(msg)
     if not given_start:
         checks.check_choice("init", parameters["init"], ("spectral", "random"))
     if parameters["inference"] == "gibbs" and parameters["prior"] == "per-block":

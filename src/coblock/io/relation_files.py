@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coblock.io import refuse
 
 if TYPE_CHECKING:
+    from coblock.io.readers import Reader
     from coblock.io.tables import Relation
 
 KEYS: dict[str, tuple[tuple[type, ...], str]] = {  # types in a TOML file, and their name
@@ -145,3 +146,42 @@ def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Rel
             msg = f"Relation '{name}', file {path}: {error}"
             raise DescriptionError(msg) from error
     return found
+
+
+def read_single(
+    path: Path, kind: str, likelihood: str, reader: "Reader"
+) -> tuple["Relation", tuple[str, ...]]:
+    """Read one relation of two places whose values are not binary, and notes of the reader.
+
+    The places are ``row`` and ``column``, filled by ``rows`` and ``columns``, or both by
+    ``objects``. A blank value is unseen.
+    """
+    import polars as pl
+
+    from coblock.io.readers.edges import EdgeTable
+    from coblock.io.tables import Relation
+
+    edges = reader.read(path)
+    if not isinstance(edges, EdgeTable):
+        refuse(
+            f"{path} is a matrix without names. Values that are not binary are read from tables; "
+            "in Python, Relation takes arrays and sparse matrices."
+        )
+    frame, value = edges.frame, "value" if "value" in edges.frame.columns else None
+    if value is not None and likelihood != "categorical":
+        words = frame[value].cast(pl.String).str.strip_chars()
+        numbers = words.set(words == "", None).cast(pl.Float64, strict=False)
+        wrong = numbers.is_null() & (words != "").fill_null(False)
+        if wrong.any():
+            first = int(wrong.arg_max() or 0)
+            refuse(
+                f"{path} has {wrong.sum():,} of {len(words):,} values that are not numbers; the "
+                f"first is {words[first]!r}, {edges.locate(first)}. Correct them, or pass "
+                "likelihood='categorical' if they are categories."
+            )
+        frame = frame.with_columns(numbers.alias(value))
+    names = ("rows", "columns") if kind == "bipartite" else ("objects", "objects")
+    absent = "zero" if edges.complete and likelihood == "poisson" else reader.absent
+    places = dict(zip(("row", "column"), names, strict=True))
+    how: dict[str, Any] = {"absent": absent, "symmetric": kind == "undirected"}
+    return Relation(frame, places, value=value, likelihood=likelihood, **how), edges.notes

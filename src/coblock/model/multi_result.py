@@ -90,8 +90,11 @@ class MultiResult:
 
     @cached_property
     def all_tensors(self) -> list[Floats]:
-        """The same for all clusters of the memberships: expected ones without samples."""
-        if self.soft is None or self.samples:
+        """The same for all clusters of the memberships.
+
+        Without samples they are expected statistics, except with degree correction.
+        """
+        if self.soft is None or self.samples or self.data.corrected:
             tensors = [self.partition.tensor(r) for r in range(len(self.data.tables))]
         else:
             state = MultiState(self.data, self.soft, list(self.priors), list(self.alpha))

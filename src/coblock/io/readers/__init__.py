@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +12,7 @@ import narwhals.stable.v2 as narwhals
 from coblock import io
 from coblock.io.readers import edges as named
 from coblock.io.readers import formats, indexing, matrices
+from coblock.io.readers.answers import read_words
 from coblock.io.readers.edges import Columns, EdgeTable, ReadError, convert_errors, refuse
 from coblock.io.readers.indexing import IndexedEdges, Reading
 from coblock.io.readers.limits import Limits
@@ -19,7 +21,9 @@ from coblock.io.readers.text import TextLayout, read_text
 from coblock.model import checks
 from coblock.model.checks import Kind
 
-__all__ = ["ReadError", "Reader", "Reading", "is_edges", "load_graph_file", "read"]
+__all__ = [
+    "Limits", "ReadError", "Reader", "Reading", "TextLayout", "is_edges", "load_graph_file", "read",
+]  # fmt: skip
 
 TEXT, EDGES = (".csv", ".tsv"), (".txt", ".edges", ".snap")
 TABLES, GRAPHS = (".parquet", ".arrow", ".feather", ".ipc"), (".graphml", ".gml")
@@ -45,6 +49,7 @@ def read(
     unseen: Any = None,
     layout: Layout | None = None,
     absent: Absent | None = None,
+    yes: str | Sequence[str] | None = None,
     query: str | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
@@ -87,6 +92,9 @@ def read(
     absent : {"zero", "unseen"}, optional
         What a pair is that is not listed, or blank in a wide table. By default pairs that are not
         listed are zeros, and blank cells are unseen.
+    yes : str or sequence of str, optional
+        Answers in words that are links, such as ``"often,always"``, in the cells of a wide table or
+        the ``value`` column of edges. Other answers are no links, and blank ones are unseen.
     query : str, optional
         SQL query of a database, instead of a table.
     delimiter : str, optional
@@ -120,7 +128,8 @@ def read(
             checks.check_choice(name, choice, get_args(choices))
     if binarize is not None:
         checks.check_number("binarize", binarize)
-    columns = Columns(*(None if name is None else str(name) for name in (row, column, value)))
+    chosen = (None if name is None else str(name) for name in (row, column, value))
+    columns = Columns(*chosen, yes=read_words(yes))
     limits = Limits(
         checks.check_whole_number("max_columns", max_columns, 2),
         checks.check_whole_number("max_unpacked", max_unpacked, 1),
@@ -129,7 +138,7 @@ def read(
     reader = Reader(relation, columns, binarize, text, limits, layout, absent, query)
     edges, unseen_edges = reader.read(source), None
     if unseen is not None:  # there are no values, and the chosen columns may be missing
-        columns = replace(columns, value=None, optional=True)
+        columns = replace(columns, value=None, optional=True, yes=())
         others = replace(reader, columns=columns, binarize=None, layout=None, query=None)
         unseen_edges = others.read(unseen)
     all_unseen = absent == "unseen" and not (isinstance(edges, EdgeTable) and edges.complete)
@@ -196,6 +205,7 @@ class Reader:
                 return self._read_file(Path(whole), table)
             return self._read_file(Path(source))
         if all(hasattr(source, name) for name in GRAPH_INTERFACE):
+            self._refuse_answers("A graph")
             return named.read_graph(source, self.relation, self.columns)
         with convert_errors("The data frame cannot be read"):
             frame = checks.open_frame(source)
@@ -207,6 +217,10 @@ class Reader:
             msg = f"A relation is read from a path, a data frame or a graph, not {type(source)}."
             raise TypeError(msg)
         return self._read_table(TableSource(lazy, "The data frame", row_names=row_names))
+
+    def _refuse_answers(self, what: str) -> None:
+        if self.columns.yes:
+            refuse(f"yes= is for tables with answers in words, but {what} is none. Leave it out.")
 
     def _read_table(self, table: TableSource, *notes: str) -> EdgeTable:
         if self.layout in {"baskets", "adjacency"}:
@@ -236,6 +250,8 @@ class Reader:
             refuse(f"query= is for databases, but {path} is none.")
         if suffix not in (*TEXT, *EDGES) or path.suffix.lower() == ".zst":
             self.limits.check_archive(path)
+        if suffix in (*GRAPHS, ".mtx", ".npz", *formats.LISTS):
+            self._refuse_answers(str(path))
         if suffix in GRAPHS:
             return named.read_graph(named.load_graph(path, suffix), self.relation, self.columns)
         if suffix == ".mtx":

@@ -78,13 +78,15 @@ class Columns:
     """The columns of a table that hold the row names, the column names and the values.
 
     By default the names are in the first two columns that are not chosen otherwise, and every edge
-    is a link. With ``optional``, chosen columns may be missing from the table.
+    is a link. With ``optional``, chosen columns may be missing from the table. ``yes`` are the
+    answers that are links, where values are words.
     """
 
     row: str | None = None
     column: str | None = None
     value: str | None = None
     optional: bool = field(default=False, kw_only=True)
+    yes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def names(self) -> tuple[str | None, str | None, str | None]:

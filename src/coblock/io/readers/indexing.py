@@ -68,11 +68,11 @@ class Reading:
     unseen: int  # cells
     notes: tuple[str, ...] = ()  # sentences for the user
     used: str = ""  # the columns that were read
-    first: tuple[tuple[str, str], ...] = ()  # pairs of the source
+    first: tuple[tuple[str, str], ...] = ()  # links of the source
 
     @property
     def lines(self) -> tuple[str, str, str]:
-        """What was read, in three lines: columns, first pairs, counts."""
+        """What was read, in three lines: columns, first links, counts."""
         pairs = ", ".join(f"{row[:40]} - {column[:40]}" for row, column in self.first)
         objects = pluralize(self.rows, "row", "rows")
         objects += f" and {pluralize(self.columns, 'column', 'columns')}"
@@ -82,7 +82,7 @@ class Reading:
         unseen = pluralize(self.unseen, "unseen cell", "unseen cells")
         return (
             f"Read: {self.used}.",
-            f"First pairs: {pairs}.",
+            f"First links: {pairs or 'none'}.",
             f"{objects}, {links}, {unseen}; density {self.relation.density:.2g}.",
         )
 
@@ -205,10 +205,12 @@ def describe_threshold(values: "pl.Series", states: States, binarize: float | No
         return []
     share = float((states == LINK).sum() / max((states != UNSEEN).sum(), 1))
     ordered = numbers.sort()
+    counts = bool((numbers == numbers.round()).all()) and ordered[0] >= 0
+    other = "; likelihood='poisson' (MultiIRM) fits the counts themselves" if counts else ""
     return [
         f"{others:,} of {len(values):,} values are neither 0 nor 1; they are from {ordered[0]:g} "
         f"to {ordered[-1]:g}. Those above 0 count as links, {share:.0%} of the values. binarize=t "
-        "counts only those above t."
+        f"counts only those above t{other}."
     ]
 
 
@@ -317,9 +319,13 @@ def assemble(
         repeated = f"{duplicates:,} of {edges.rows.size:,} edges repeat an earlier pair"
         notes += (f"{repeated} and are counted once.",)
     notes += tuple(_describe_single(links, shape, edges.used) if kind == "bipartite" else ())
+    states = edges.states
+    shown = (
+        np.arange(min(2, edges.rows.size)) if states is None else np.flatnonzero(states == LINK)[:2]
+    )
     first = tuple(
         (edges.row_names[i], edges.column_names[j])
-        for i, j in zip(edges.rows[:2].tolist(), edges.columns[:2].tolist(), strict=True)
+        for i, j in zip(edges.rows[shown].tolist(), edges.columns[shown].tolist(), strict=True)
     )
     found = (edges.rows.size, duplicates, *shape, relation.n_unseen)
     return Reading(relation, *found, notes, edges.used, first)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from coblock.io.readers.answers import mark_answers
 from coblock.io.readers.edges import (
     BLANK,
     NO,
@@ -69,6 +70,12 @@ def read_table_source(
     table: TableSource, columns: Columns, layout: Layout | None, absent: Absent | None
 ) -> EdgeTable:
     """Read the edges of a table whose layout is given or found from its first lines."""
+    if columns.yes:
+        lazy, note = mark_answers(table.lazy, columns.yes, _answers(table, columns), table.what)
+        layout = "wide" if columns.value is None else layout
+        table, columns = replace(table, lazy=lazy), replace(columns, yes=())
+        read = read_table_source(table, columns, layout, absent)
+        return replace(read, notes=(note, *read.notes))
     if layout == "edges":
         return collect_edges(table.lazy, columns, table.what, table.locate)
     with convert_errors(f"{table.what} cannot be read"):
@@ -79,6 +86,18 @@ def read_table_source(
     used = [name for name in sample.columns if name != shape.index]
     edges = collect_edges(table.lazy.select(used), shape.columns, table.what, table.locate)
     return replace(edges, notes=(*shape.notes, *edges.notes))
+
+
+def _answers(table: TableSource, columns: Columns) -> list[str]:
+    """Return the columns with answers: the values of edges, or all but the row names."""
+    with convert_errors(f"{table.what} cannot be read"):
+        sample = table.lazy.head(SAMPLE_LINES).collect()
+    if columns.value is not None:
+        columns.choose(sample.columns, table.what)
+        return [columns.value]
+    _, rest = _split_index(sample)
+    first = None if table.row_names is not None else rest[0]
+    return [name for name in rest if name != (columns.row or first)]
 
 
 def _without_blank_lines(lazy: "pl.LazyFrame") -> "pl.LazyFrame":
@@ -253,8 +272,9 @@ def _refuse_unclear(
         listed = ", ".join(map(repr, words[:6])) + (", ..." if len(words) > 6 else "")
         refuse(
             f"{table.what} looks like a wide table with the answers {listed} in "
-            f"{len(others):,} columns, but which of them are links is unknown. Replace each answer "
-            "by 1 (a link), 0 (none) or nothing (unseen), and read it again."
+            f"{len(others):,} columns, but which of them are links is unknown. List those that "
+            f"are, with commas, as in yes={words[-1]!r}. The others are then no links, and blank "
+            "cells are unseen."
         )
 
 

@@ -1,6 +1,7 @@
 """Define the commands."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,13 +54,20 @@ def fit(
     """
     from coblock.analysis.description import describe
 
-    described_relations = several.describe_relations(edges, fit_options)
-    if described_relations is not None:
+    relations = several.describe_relations(edges, fit_options)
+    given: dict[str, Any] = {"force": force, "formulas": formulas, "title": title}
+    if relations is not None:
         several.refuse_options(read_options, fit_options, cluster, shown)
-        given: dict[str, Any] = {"force": force, "formulas": formulas, "title": title}
-        several.fit_several(described_relations, out, fit_options, output, **given)
+        read = partial(several.read_several, relations, output)
+        several.fit_several(read, out, fit_options, output, **given)
         return
     assert edges is not None
+    if fit_options.likelihood != "bernoulli":
+        groups, what = (read_options, fit_options, cluster, shown), fit_options.likelihood
+        several.refuse_options(*groups, used=several.USED_OF_ONE, what=f"--likelihood {what}")
+        read = partial(several.read_one, edges, read_options, fit_options, output)
+        several.fit_several(read, out, fit_options, output, **given)
+        return
     model, checkpoint = fit_options.estimator(), results.checkpoint_of(out)
     said = shown.read()
     cluster.check()
@@ -246,6 +254,14 @@ def report(
         Option("--out", "-o", help="HTML or Markdown (.md) file. Default: report.html there."),
     ] = None,
     title: Annotated[str | None, Option(help="Page title. Default: the relation's size.")] = None,
+    compare: Annotated[
+        str | None,
+        Option(
+            help="Print the evidence of cuts of the tree at these numbers of clusters next to that "
+            "of direct fits, which take time.",
+            metavar="N,N,...",
+        ),
+    ] = None,
 ) -> None:
     """Write the report of a fitted model: one HTML page that needs no network, or Markdown.
 
@@ -256,8 +272,12 @@ def report(
     fitted = results.load_model(model)
     if results.is_several(fitted):
         several.refuse_options(shown)
+        if compare is not None:
+            refuse("--compare is for one binary relation. Leave it out.")
     fitted.report(path, title=title, **({} if results.is_several(fitted) else shown.read()))
     output.show_file(path)
+    if compare is not None:
+        results.show_cuts(fitted, compare, output)
 
 
 def export(

@@ -131,6 +131,11 @@ class ReadOptions:
         "listed, unseen if blank.",
         metavar="zero|unseen",
     )
+    yes: str | None = option(
+        None,
+        "Answers in words that are links, in a wide table or in --value. Other answers are not.",
+        metavar="WORD,WORD",
+    )
     query: str | None = option(None, "SQL query of a database, instead of a table.", metavar="SQL")
     delimiter: str | None = option(None, "One character or 'whitespace'. Default: detected.")
     header: bool | None = option(
@@ -142,15 +147,19 @@ class ReadOptions:
         1 << 30, "Most bytes of a small compressed file when it is unpacked.", min=1
     )
 
+    @property
+    def chosen_layout(self) -> Any:
+        """The layout, which --wide may give, too."""
+        if self.wide and self.layout not in {None, "wide"}:
+            refuse(f"--wide and --layout {self.layout} contradict each other. Pass one.")
+        return "wide" if self.wide else self.layout
+
     def read(self, edges: Path, output: "OutputOptions", kind: Any = "bipartite") -> "Reading":
         """Read a file of edges; print what was read, and each note of the reader."""
         from coblock.io.readers import read
 
-        given = asdict(self)
-        if given.pop("wide"):
-            if self.layout not in {None, "wide"}:
-                refuse(f"--wide and --layout {self.layout} contradict each other. Pass one.")
-            given["layout"] = "wide"
+        given = asdict(self) | {"layout": self.chosen_layout}
+        del given["wide"]
         reading = read(edges, relation=kind, **given)
         for line in reading.lines:
             output.say(line)
@@ -174,6 +183,12 @@ class FitOptions:
         "likelihood=bernoulli|poisson|categorical|normal, absent=zero|unseen, "
         "symmetric=true|false, diagonal=seen|unseen, degree_corrected=true|false|auto.",
         metavar="bipartite|directed|undirected|NAME(PLACES)=FILE",
+    )
+    likelihood: str = option(
+        "bernoulli",
+        "What the values of --value are: links or not, counts, categories or real numbers. All "
+        "but the first write the folder of several relations.",
+        metavar="bernoulli|poisson|categorical|normal",
     )
     inference: str = option(
         "acvb0",
@@ -244,6 +259,11 @@ class FitOptions:
         """Return an estimator with these parameters."""
         from coblock.estimator import IRM
 
+        if self.likelihood != "bernoulli":
+            refuse(
+                f"--likelihood {self.likelihood} can be used with 'coblock fit' only. In Python, "
+                "MultiIRM.score scores held-out cells."
+            )
         given = asdict(self) | {"relation": self.kind}
         switch = {"false": False, "true": True}
         given["degree_corrected"] = switch.get(self.degree_corrected, self.degree_corrected)

@@ -153,6 +153,28 @@ def show_result(
         raise typer.Exit(NOT_CONVERGED)
 
 
+def show_cuts(model: "IRM", numbers: str, output: OutputOptions) -> None:
+    """Print the evidence of cuts of the tree next to that of direct fits."""
+    from rich.table import Table
+
+    if not all(part.strip().isdecimal() and int(part) for part in numbers.split(",")):
+        msg = f"--compare must be numbers of clusters with commas, but is {numbers!r}."
+        raise ValueError(msg)
+    found = model.compare_cuts(int(part) for part in numbers.split(","))
+
+    def page() -> Table:
+        table = Table(box=None, header_style="bold")
+        for heading in ("cut", "log evidence", "direct fit", "log evidence "):
+            table.add_column(heading, justify="right")
+        for each in found:
+            shapes = (" x ".join(map(str, each[name])) for name in ("cut", "direct"))
+            values = (f"{each[f'{name}_log_evidence']:,.1f}" for name in ("cut", "direct"))
+            table.add_row(*(cell for pair in zip(shapes, values, strict=True) for cell in pair))
+        return table
+
+    output.show(page, {"cuts": found})
+
+
 def checkpoint_of(folder: Path) -> Path:
     """Return the checkpoint of a fit with this result folder: ``folder.checkpoint``."""
     folder = folder.resolve() if folder.name in {"", ".."} else folder

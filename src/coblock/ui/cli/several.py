@@ -13,12 +13,13 @@ from coblock.io import refuse
 from coblock.io.relation_files import parse_relations, read_description, read_relations
 from coblock.ui.cli import results
 from coblock.ui.cli.console import FIRST_WORDS, LOG_INTERVAL, NOT_CONVERGED, OutputOptions
-from coblock.ui.cli.options import FitOptions
+from coblock.ui.cli.options import FitOptions, ReadOptions
 
 if TYPE_CHECKING:
     import polars as pl
 
     from coblock.io.atomic import Fill
+    from coblock.io.tables import Relation
     from coblock.model.multi_result import MultiRecord
     from coblock.multi import MultiIRM
 
@@ -27,6 +28,9 @@ TABLES = ("csv", "parquet")
 Described = dict[str, dict[str, Any]]
 METHOD = ("inference", "init", "refine", "burn_in", "tol", "max_iter")
 USED = ("relation", "max_clusters", "seed", *METHOD)  # options of a fit of several relations
+READ = ("row", "column", "value", "wide", "layout", "absent", "query", "delimiter", "header")
+USED_OF_ONE = (*USED, *READ, "encoding", "max_columns", "max_unpacked", "likelihood")
+LIKELIHOODS = ("bernoulli", "poisson", "categorical", "normal")
 
 
 def describe_relations(edges: Path | None, fit_options: FitOptions) -> Described | None:
@@ -47,7 +51,42 @@ def describe_relations(edges: Path | None, fit_options: FitOptions) -> Described
     return read_description(edges)
 
 
-def refuse_options(*groups: Any, used: tuple[str, ...] = USED) -> None:
+def read_several(described: Described, output: OutputOptions) -> "dict[str, Relation]":
+    """Read the files of several relations; print what was read."""
+    relations = read_relations(described)
+    for name, relation in relations.items():
+        output.say(f"{name}: {relation!r}")
+    return relations
+
+
+def read_one(
+    edges: Path, read_options: ReadOptions, fit_options: FitOptions, output: OutputOptions
+) -> "dict[str, Relation]":
+    """Read one relation with values that are not binary; print what was read."""
+    from coblock.io.readers import Limits, Reader, TextLayout
+    from coblock.io.readers.edges import Columns
+    from coblock.io.relation_files import read_single
+    from coblock.model.checks import KINDS, check_choice
+
+    check_choice("--likelihood", fit_options.likelihood, LIKELIHOODS)
+    check_choice("--relation", fit_options.kind, KINDS)
+    given = read_options
+    text = TextLayout(given.delimiter, given.header, given.encoding)
+    columns = Columns(given.row, given.column, given.value)
+    limits = Limits(given.max_columns, given.max_unpacked)
+    how: tuple[Any, ...] = (given.chosen_layout, given.absent, given.query)
+    reader = Reader(fit_options.kind, columns, None, text, limits, *how)
+    relation, notes = read_single(edges, fit_options.kind, fit_options.likelihood, reader)
+    name = "standard input" if str(edges) == "-" else edges.stem
+    output.say(f"{name}: {relation!r}")
+    for note in notes:
+        output.note(note)
+    return {name: relation}
+
+
+def refuse_options(
+    *groups: Any, used: tuple[str, ...] = USED, what: str = "several relations"
+) -> None:
     """Refuse options that a model of several relations does not have."""
     given = [
         f"--{part.name}".replace("_", "-")
@@ -57,13 +96,13 @@ def refuse_options(*groups: Any, used: tuple[str, ...] = USED) -> None:
     ]
     if given:
         refuse(
-            f"{', '.join(given)} cannot be used with several relations. Leave it out; options of "
+            f"{', '.join(given)} cannot be used with {what}. Leave it out; options of "
             "a relation follow its file, as in 'bought(user,item)=orders.csv;value=qty'."
         )
 
 
 def fit_several(
-    described: Described,
+    read: "Callable[[], dict[str, Relation]]",
     out: Path,
     fit_options: FitOptions,
     output: OutputOptions,
@@ -76,9 +115,7 @@ def fit_several(
     model = make_model(fit_options)
     checkpoint = results.checkpoint_of(out)
     with results.open_folder(out, force=force) as write:
-        relations = read_relations(described)
-        for name, relation in relations.items():
-            output.say(f"{name}: {relation!r}")
+        relations = read()
         model.set_params(checkpoint=checkpoint)
         if checkpoint.exists():
             output.note(f"The fit goes on from {checkpoint}, where it was interrupted.")
