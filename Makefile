@@ -94,8 +94,9 @@ bench: $(VENV)/peers.stamp  ## speed beside other programs: make bench DATA=fold
 profile: $(VENV)/core.stamp  ## where the time of a default fit goes: make profile DATA=folder
 	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m speed.profile $(PROFILE)
 
-# A few runs within BUDGET minutes; RUNS=20 is the full protocol. Finished runs are not repeated.
-paper: $(VENV)/core.stamp  ## the paper's experiments: make paper DATA=folder [RUNS=20]
+# A few runs within BUDGET minutes; RUNS=5 is the full protocol. Finished runs are not repeated, and
+# BUDGET=0 only writes the page from benchmarks/results/paper.jsonl.
+paper: $(VENV)/core.stamp  ## the paper's experiments: make paper DATA=folder [RUNS=5]
 	@DATA="$(DATA)" PYTHONPATH=benchmarks $(RUN) -m paper $(if $(RUNS),--runs $(RUNS)) \
 	    $(if $(BUDGET),--budget $(BUDGET)) $(if $(LIMIT),--limit $(LIMIT)) $(PAPER)
 

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 import reference
 from coblock.analysis.prediction import fold_in
 from coblock.inference.engine import LocalEngine, Schedule
-from coblock.inference.gibbs import GibbsSampler
+from coblock.inference.gibbs import GibbsSampler, split_and_merge
 from coblock.inference.variational import Variational
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
@@ -103,6 +103,37 @@ def test_gibbs_visits_partitions_as_often_as_the_exact_posterior(kind, seed):
         X, np.ones_like(X) - (kind != "bipartite") * np.eye(len(X)), kind, A, B, [ALPHA] * domains
     )
     assert p_value(counts, blind) < 1e-3  # negative control: the unseen cell as a zero
+
+
+def test_splits_and_merges_alone_visit_partitions_as_often_as_the_exact_posterior(seed):
+    """No label is drawn alone: every change is an accepted split or merge."""
+    X, seen = TINY["bipartite"][0], observed("bipartite")
+    relation = Relation.build(np.where(seen > 0, X, np.nan))
+    labels = [np.zeros(size, dtype=np.int32) for size in relation.sizes]
+    partition = Partition(relation, labels, shared_prior([ALPHA] * 2, A, B))
+    rng, counts = np.random.default_rng(seed), {}
+    for sweep in range(SAMPLES * THINNING):
+        split_and_merge(partition, rng, None, 2)
+        if sweep % THINNING == 0:
+            visited = tuple(canonical(label) for label in partition.labels)
+            counts[visited] = counts.get(visited, 0) + 1
+    right, _ = reference.exact_posterior(X, seen, "bipartite", A, B, [ALPHA] * 2)
+    assert p_value(counts, right) > 1e-3
+    wrong, _ = reference.exact_posterior(X, seen, "bipartite", A, B, [3 * ALPHA] * 2)
+    assert p_value(counts, wrong) < 1e-6  # negative control: another concentration
+    blind, _ = reference.exact_posterior(X, np.ones_like(X), "bipartite", A, B, [ALPHA] * 2)
+    assert p_value(counts, blind) < 1e-3  # negative control: the unseen cell as a zero
+
+
+def test_splits_keep_to_the_largest_numbers_of_clusters():
+    X = TINY["bipartite"][0]
+    labels = [np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.int32)]
+    partition = Partition(Relation.build(X), labels, shared_prior([ALPHA] * 2, A, B))
+    rng, most = np.random.default_rng(0), [0, 0]
+    for _ in range(200):
+        split_and_merge(partition, rng, (2, 1), 2)
+        most = [max(k, int((m > 0).sum())) for k, m in zip(most, partition.m, strict=True)]
+    assert most == [2, 1]
 
 
 @pytest.mark.parametrize("kind", sorted(TINY))

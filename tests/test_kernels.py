@@ -232,7 +232,9 @@ def label_one(partition: Partition, d: int, i: int, uniform: float | None) -> fl
     """Give one object a new label by the sequential kernel; return its log normaliser."""
     size = partition.relation.sizes[d]
     numbers = np.empty(0) if uniform is None else np.full(size, uniform)
-    stop, total = gibbs.label_sequence(*sequence_views(partition, d), i, i + 1, numbers, True, np.empty((0, 0)))
+    stop, total = gibbs.label_sequence(
+        *sequence_views(partition, d), i, i + 1, numbers, True, np.empty((0, 0))
+    )
     assert stop == i + 1
     partition.recount()
     return total

@@ -69,6 +69,7 @@ def call(folder: Path, *more: str) -> int:
     relations = ["synth1", "growth250", "growth500"]
     small = ["--runs", "1", "--clusters", "20", "--sweeps", "25", "--limit", "5", "--workers", "1"]
     places = {"--work": "runs", "--out": "paper.md", "--images": "images"}
+    places |= {"--results": "paper.jsonl"}
     paths = [word for name, place in places.items() for word in (name, str(folder / place))]
     return main([*small, "--relations", *relations, *paths, *more])
 

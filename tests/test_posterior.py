@@ -21,7 +21,7 @@ from coblock.inference.posterior import PosteriorAverage, PosteriorChains
 from coblock.inference.settings import SEARCH
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.result import match_memberships
+from coblock.model.result import Sample, match_memberships
 
 TINY = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1.0]])
 A, B, ALPHA = 0.6, 0.8, 1.3
@@ -77,27 +77,64 @@ def test_a_split_changes_no_membership_and_a_merger_does():
 # Chains
 
 
-def test_chains_visit_pairs_as_often_as_the_exact_posterior(monkeypatch):
-    """Co-memberships and numbers of clusters agree with the enumeration of all partitions."""
-    few = {"most_chained": 1200, "chain_visits": 10**9, "chain_tol": 0.0, "sweeps_per_sample": 2}
-    monkeypatch.setattr(posterior, "SEARCH", replace(SEARCH, **few))
-    chains = chains_of(TINY, labels_of([0, 0, 1, 1], [0, 0, 1]), labels_of([0] * 4, [0] * 3))
+def exact_averages(X: np.ndarray, alpha: float) -> dict[str, np.ndarray]:
+    """Return posterior averages over all partitions of a tiny relation, which may have gaps."""
+    seen = ~np.isnan(X)
+    X = np.where(seen, X, 0.0)
+    exact, _ = reference.exact_posterior(X, seen.astype(float), "bipartite", A, B, [alpha, alpha])
+    total: dict[str, np.ndarray] = {}
+    for labels, p in exact.items():
+        hot = [np.eye(max(label) + 1)[list(label)] for label in labels]
+        n, N = reference.counts(X, seen.astype(float), hot, "bipartite")
+        terms = {
+            "rows": hot[0] @ hot[0].T,
+            "columns": hot[1] @ hot[1].T,
+            "clusters": np.eye(5)[hot[0].shape[1]],
+            "cells": hot[0] @ ((A + n) / (A + B + n + N)) @ hot[1].T,
+        }
+        total = {name: total.get(name, 0.0) + p * term for name, term in terms.items()}
+    return total
+
+
+@pytest.mark.parametrize("proposals", [0, 3])
+def test_averages_of_chains_converge_to_the_exact_posterior(monkeypatch, proposals):
+    """Pairs, numbers of clusters and predictions, with and without splits and merges."""
+    more = {"most_chained": 2400, "chain_visits": 10**9, "chain_tol": 0.0, "sweeps_per_sample": 2}
+    new = replace(SEARCH, **more, cluster_proposals=proposals)
+    monkeypatch.setattr(posterior, "SEARCH", new)
+    X = TINY.copy()
+    X[0, 2] = np.nan
+    chains = chains_of(X, labels_of([0, 0, 1, 1], [0, 0, 1]), labels_of([0] * 4, [0] * 3))
     for _ in chains.sweeps(lambda: 0.0):
         pass
-    seen = np.ones_like(TINY)
-    exact, _ = reference.exact_posterior(TINY, seen, "bipartite", A, B, [ALPHA, ALPHA])
-    together, clusters = np.zeros((4, 4)), 0.0
-    for (rows, _), p in exact.items():
-        label = np.array(rows)
-        together += p * (label[:, None] == label)
-        clusters += p * np.unique(label).size
-    labels = [sample.labels[0] for sample in chains.samples]
-    found = np.mean([label[:, None] == label for label in labels], axis=0)
-    assert len(labels) == 1200
-    assert_allclose(found, together, atol=0.06)
-    assert np.mean([np.unique(label).size for label in labels]) == pytest.approx(clusters, abs=0.1)
+    rows, columns = ([sample.labels[d] for sample in chains.samples] for d in (0, 1))
+    found = {
+        "rows": np.mean([label[:, None] == label for label in rows], axis=0),
+        "columns": np.mean([label[:, None] == label for label in columns], axis=0),
+        "clusters": np.mean([np.eye(5)[np.unique(label).size] for label in rows], axis=0),
+        "cells": np.mean(
+            [s.probability[s.labels[0]][:, s.labels[1]] for s in chains.samples], axis=0
+        ),
+    }
+    assert len(rows) == 2400
+    right, wrong = exact_averages(X, ALPHA), exact_averages(X, 3 * ALPHA)
+    for name, average in right.items():
+        assert_allclose(found[name], average, atol=0.05, err_msg=name)
+    apart = {name: np.abs(found[name] - average).max() for name, average in wrong.items()}
+    assert min(apart["rows"], apart["columns"], apart["clusters"]) > 0.1, "another concentration"
     partition = (np.array([0, 0, 1, 1])[:, None] == np.array([0, 0, 1, 1])).astype(float)
-    assert np.abs(partition - together).max() > 0.2, "the partition alone is no posterior"
+    assert np.abs(partition - right["rows"]).max() > 0.2, "the partition alone is no posterior"
+
+
+def test_samples_predict_with_their_own_hyperparameters():
+    X = planted((30, 20), (3, 2), random_state=0).X
+    partition = Partition.from_labels(Relation.build(X), labels_of([0] * 30, [0] * 20))
+    at = partition.blocks
+    for prior in ((0.5, 2.0), (30.0, 1.0)):
+        partition.hyper.prior = np.reshape(prior, (2, 1, 1))
+        a, b = prior
+        expected = (a + at.n) / (a + b + at.n + at.N)
+        assert_allclose(Sample.of(partition).probability, expected)
 
 
 def test_a_chain_that_does_not_move_is_not_an_average():

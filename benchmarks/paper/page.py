@@ -29,6 +29,7 @@ from paper.experiments import (
     describe_call,
     is_available,
     plan,
+    runs_of,
 )
 from paper.figures import draw_all, picture_clusters
 from paper.protocol import GRACE
@@ -98,9 +99,10 @@ def _head(results: Results, request: Request) -> Iterator[str]:
         "this page and its figures from measurements.",
         "",
         f"Commit {current_commit()}, version {coblock.__version__}, state of the code "
-        f"`{results.store.state}`, measured at commit {commits}. {len(finished)} of {len(jobs)} "
-        "runs are finished; for the others, the page says *not run* and how to run them. "
-        f"Seeds 0 to {request.runs - 1}, budget of the last call {request.minutes:g} minutes, "
+        f"`{results.store.measured_state}`, measured at commit {commits}. "
+        f"{len(finished)} of {len(jobs)} runs are finished; for the others, the page "
+        "says *not run* and how to run them. "
+        f"{_seeds_sentence(request.runs)}, budget of the last call {request.minutes:g} minutes, "
         f"{request.limit:g} CPU seconds per fit{fewer}, {request.workers} processes with one "
         f"thread each. Python {platform.python_version()}, NumPy {np.__version__}, "
         f"{platform.machine()}, {os.cpu_count()} cores.",
@@ -113,9 +115,9 @@ def _head(results: Results, request: Request) -> Iterator[str]:
         "every seed. On these, compare the order of the methods, not the values.",
         "- A tenth of all cells is unseen in training. The cells depend on the seed and are the "
         "same for all methods.",
-        "- The paper reports the best of several initial hyperparameters; here there is one. It "
-        "does not state the length of its burn-in; here it lasts until memberships change little. "
-        "Gibbs uses the shared prior here.",
+        "- The paper reports the best of several initial hyperparameters; here there is one, "
+        "but for a table at the end. It does not state the length of its burn-in; here it lasts "
+        "until memberships change little. Gibbs uses the shared prior here.",
         "- The best of the paper's four methods is bold; `*` marks those that are significantly "
         "worse (t-test of two samples, p < 0.05, at least two runs). coblock's default has no K. "
         "It is bold if it is at least as good as the best of the four; `+` marks significantly "
@@ -130,6 +132,13 @@ def _head(results: Results, request: Request) -> Iterator[str]:
         "",
         *size_table(),
     )
+
+
+def _seeds_sentence(runs: int) -> str:
+    """Return the seeds of the plan."""
+    most = runs_of(ENRON[0], runs)
+    more = "" if most == runs else f" (0 to {most - 1} for synthetic relations and Enron)"
+    return f"Seeds 0 to {runs - 1}{more}"
 
 
 def _enron_sentence() -> str:

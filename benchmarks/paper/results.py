@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from paper.experiments import Job, held_out
+from paper.experiments import Job, held_out, runs_of
 from paper.store import Store
 
 LEVEL = 0.05  # significance level of the t-tests
@@ -48,7 +48,8 @@ class Results:
 
     def records(self, relation: str, method: str, K: int) -> list[dict[str, Any]]:
         """Return the finished held-out runs, by seed."""
-        jobs = (held_out(relation, method, K, seed) for seed in range(self.runs))
+        seeds = range(runs_of(relation, self.runs))
+        jobs = (held_out(relation, method, K, seed) for seed in seeds)
         return [record for job in jobs if (record := self.store.get(job)) is not None]
 
     def one(self, part: str, relation: str, method: str, K: int) -> dict[str, Any] | None:

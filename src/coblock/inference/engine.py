@@ -279,9 +279,14 @@ def _sweep_sequence(
     open_clusters: bool,
     probability: list[Floats],
 ) -> float:
-    """Give objects new labels one after another; rows and columns alternate in stretches."""
+    """Give objects new labels one after another.
+
+    Rows and columns alternate in stretches where the best labels are taken. For drawn labels the
+    order does not matter.
+    """
     sizes, total = partition.relation.sizes, 0.0
-    stretches = np.linspace([0] * len(sizes), sizes, STRETCHES + 1).astype(int)
+    count = 1 if uniform[0].size else STRETCHES
+    stretches = np.linspace([0] * len(sizes), sizes, count + 1).astype(int)
     rising = rising_tables(*shared_prior(partition))
     for start, stop in pairwise(stretches):
         for d in range(len(sizes)):

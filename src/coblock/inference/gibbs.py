@@ -8,8 +8,11 @@ from numpy.typing import NDArray
 
 from coblock.inference.engine import Engine
 from coblock.inference.phase import Clock, Outcome, fraction_moved, label_record
+from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats
 from coblock.kernels.bernoulli import LARGEST, SMALLEST
+from coblock.kernels.gibbs import rising_tables
+from coblock.kernels.split_merge import split_or_merge
 from coblock.model.likelihoods import Likelihood, Rule, Statistics
 from coblock.model.partition import Partition
 from coblock.model.result import Sample
@@ -91,6 +94,31 @@ class GibbsSampler:
         every = max((self.max_iter - first) // MOST_SAMPLES, 1)
         if (self.number - first) % every == 0:
             self.samples.append(Sample.of(partition))
+
+
+def split_and_merge(
+    partition: Partition, rng: np.random.Generator, limits: tuple[int, ...] | None, count: int
+) -> None:
+    """Propose so many splits or merges of clusters in each domain.
+
+    They leave the posterior unchanged and change many labels at once, where single labels would
+    have to pass improbable partitions. A relation of one domain is left as it is.
+    """
+    if partition.relation.repeated:
+        return
+    rising = rising_tables(*(x.item() for x in partition.hyper.prior))
+    for d, size in enumerate(partition.relation.sizes):
+        if size < 2:
+            continue
+        pairs = np.array([rng.choice(size, 2, replace=False) for _ in range(count)], dtype=np.int32)
+        orders = rng.permuted(np.tile(np.arange(size, dtype=np.int32), (count, 1)), axis=1)
+        uniform, limit, at = rng.random((count, size + 1)), None if limits is None else limits[d], 0
+        while at < count:
+            growing = partition.make_room(d, limit, SEARCH.room)
+            views = (partition.domain(d), partition.domain(-1 - d), rising)
+            at, accepted = split_or_merge(*views, pairs, orders, uniform, growing, at)
+            if accepted:
+                partition.recount()
 
 
 def sample_hyperparameters(partition: Partition, rng: np.random.Generator) -> None:

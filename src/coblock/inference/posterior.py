@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.metrics import rand_score
 
 from coblock.inference.engine import Engine, largest_change
-from coblock.inference.gibbs import sample_hyperparameters
+from coblock.inference.gibbs import sample_hyperparameters, split_and_merge
 from coblock.inference.phase import Clock, Outcome, fraction_moved, label_record
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Indices
@@ -20,10 +20,11 @@ from coblock.model.trace import SweepRecord
 class PosteriorChains:
     """Gibbs chains from the best partitions of the search; their samples are averaged.
 
-    The chains take turns. Clusters open and close, and hyperparameters are sampled. The first
-    sweeps of each chain are left out, and of the rest every ``SEARCH.sweeps_per_sample``-th is
-    kept. Predictions average over the samples. The membership of an object in a cluster of the
-    partition found is the share of this cluster in the object's cluster of a sample, averaged.
+    A sweep of this phase is one of every chain: each label is drawn, splits and merges of whole
+    clusters are proposed, and hyperparameters are sampled. The first sweeps are left out, and of
+    the rest every ``SEARCH.sweeps_per_sample``-th is kept. Predictions average over the samples.
+    The membership of an object in a cluster of the partition found is the share of this cluster
+    in the object's cluster of a sample, averaged.
     """
 
     partition: Partition  # the best one, which is published
@@ -35,7 +36,7 @@ class PosteriorChains:
     samples: list[Sample] = field(default_factory=list)
     mean: list[Floats] | None = None  # memberships averaged over the samples
     change: float = 0.0  # of the averages by one more sample, for the largest distance so far
-    moved: float = 0.0  # sum of the fractions of labels that changed
+    moved: float = 0.0  # sum over sweeps of the fraction of labels that changed
 
     @classmethod
     def from_modes(
@@ -79,24 +80,32 @@ class PosteriorChains:
         return False
 
     def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
-        """Yield a record after each sweep of a chain."""
+        """Yield a record after each sweep of all chains; its evidence is that of the first."""
         while not self.finished:
-            turn, chain = divmod(self.number, len(self.chains))
-            partition = self.chains[chain]
-            before = [label.copy() for label in partition.labels]
-            uniform = self.rng.random(sum(partition.relation.sizes))
-            leave_one_out = self.engine.sweep_labels(
-                partition, uniform, limits=self.limits, open_clusters=True
+            moved, leave_one_out = (
+                np.mean(x) for x in zip(*map(self._sweep, self.chains), strict=True)
             )
-            moved = fraction_moved(before, partition.labels)
-            sample_hyperparameters(partition, self.rng)
             self.number += 1
-            self.moved += moved
-            kept = turn + 1 - SEARCH.chain_burn_in
+            self.moved += float(moved)
+            kept = self.number - SEARCH.chain_burn_in
             if kept > 0 and kept % SEARCH.sweeps_per_sample == 0:
-                self._keep(partition, chain)
+                for chain, partition in enumerate(self.chains):
+                    self._keep(partition, chain)
             change = None if self.mean is None else self.change
-            yield label_record(partition, self.number, moved, leave_one_out, clock, change)
+            yield label_record(
+                self.chains[0], self.number, float(moved), float(leave_one_out), clock, change
+            )
+
+    def _sweep(self, partition: Partition) -> tuple[float, float]:
+        """Make a sweep of one chain; return the fraction that moved and leave-one-out."""
+        before = [label.copy() for label in partition.labels]
+        uniform = self.rng.random(sum(partition.relation.sizes))
+        leave_one_out = self.engine.sweep_labels(
+            partition, uniform, limits=self.limits, open_clusters=True
+        )
+        split_and_merge(partition, self.rng, self.limits, SEARCH.cluster_proposals)
+        sample_hyperparameters(partition, self.rng)
+        return fraction_moved(before, partition.labels), leave_one_out
 
     def outcome(self) -> Outcome:
         """Return the partition with averaged memberships and the samples.

@@ -366,8 +366,10 @@ def _check_chains(phase: PosteriorChains) -> None:
     _check_no_empty_cluster(partition)
     _check_limit(phase.limits, len(partition.labels))
     _check_samples(kept, partition.relation)
-    counted = 0 < len(phase.chains) <= SEARCH.chains and phase.number >= len(kept)
-    counted &= len(kept) <= phase.samples_wanted and bool(kept) == (phase.mean is not None)
+    sweeps = phase.number * len(phase.chains)
+    most = phase.samples_wanted + len(phase.chains) - 1  # all chains are sampled at a time
+    counted = 0 < len(phase.chains) <= SEARCH.chains and len(kept) <= min(sweeps, most)
+    counted &= bool(kept) == (phase.mean is not None)
     counted &= all(sample.chain < len(phase.chains) for sample in kept)
     require(counted, "its samples are not those that it has counted.")
     require(phase.change >= 0.0 and phase.moved >= 0.0, "the changes of its chains are below 0.")
