@@ -269,7 +269,7 @@ def test_wrong_toml_files_are_refused(tmp_path, content, words):
         (["none.toml"], ["There is no file none.toml"]),
         (["orders.csv", "--relation", BOUGHT], ["orders.csv", "one of the two"]),
         (["shop.toml", "--relation", "directed"], ["--relation", "shop.toml"]),
-        (["shop.toml", "--value", "qty", "--inference", "vb"], ["--value, --inference"]),
+        (["shop.toml", "--value", "qty", "--variance", "paper"], ["--value, --variance"]),
         (["shop.toml", "--degree-corrected", "true"], ["--degree-corrected"]),
         (["shop.toml", "--scheduler", "tcp://host:1"], ["--scheduler"]),
         (["shop.toml", "--max-clusters", "few"], ["--max-clusters", "'few'"]),
