@@ -11,8 +11,8 @@ from coblock import MultiIRM, Relation
 from coblock.analysis.multi_evaluation import (
     hold_out_cells,
     number_cells,
-    score_simple,
     remove_held_out,
+    score_simple,
 )
 from coblock.evaluation import evaluate_several
 from test_multi import LIKELIHOODS, draw_table, shop
