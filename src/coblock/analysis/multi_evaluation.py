@@ -71,11 +71,11 @@ def evaluate_several(
     for sequence in np.random.SeedSequence(check_whole_number("seed", seed, 0)).spawn(runs):
         rng = np.random.default_rng(sequence)
         held = [hold_out_cells(table, data.sizes, share, rng, largest) for table in data.tables]
-        left = replace(data, tables=tuple(map(without_cells, data.tables, held)))
+        left = replace(data, tables=tuple(map(remove_held_out, data.tables, held)))
         estimator = clone(model).set_params(random_state=int(rng.integers(2**31)))
         result = estimator.fit(left).result_
         for r, cells in enumerate(held):
-            scores[r].append(score_cells(result, r, cells))
+            scores[r].append(score_held_out(result, r, cells))
             simple[r].append(score_simple(left, r, cells))
     return {
         table.name: _summarise(scores[r], simple[r], held[r]) for r, table in enumerate(data.tables)
@@ -96,7 +96,7 @@ def _summarise(
     return Evaluation(tuple(scores), mean, deviation, len(held.cells), held.sampled, baselines)
 
 
-def score_cells(result: MultiResult, r: int, held: HeldCells) -> Scores:
+def score_held_out(result: MultiResult, r: int, held: HeldCells) -> Scores:
     """Return the scores of held-out cells under a result that was fitted without them."""
     if result.data.tables[r].likelihood.name == "bernoulli":
         return _score_binary(predict_mean(result, r, held.cells), held)
@@ -252,7 +252,7 @@ def number_cells(table: Table, sizes: tuple[int, ...], cells: Indices) -> CellNu
     return np.ravel_multi_index(tuple(ordered.T), shape).astype(np.int64)
 
 
-def without_cells(table: Table, held: HeldCells) -> Table:
+def remove_held_out(table: Table, held: HeldCells) -> Table:
     """Return a relation in which the held-out cells are unseen."""
     keys = [each.astype(np.int64) for each in (table.cells, held.cells)]
     if table.symmetric:

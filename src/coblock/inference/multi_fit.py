@@ -184,7 +184,7 @@ class MultiFit:
             best.renumber()
             q = soft_labels(best.labels, 1.0)
             state = MultiState(self.data, q, list(best.priors), list(best.alpha))
-            self.soft = make_variational(state, self.settings, random=False)
+            self.soft = make_variational(state, self.settings)
         totals, change, bound = self.soft.advance()
         return MultiRecord(
             sweep=len(self.trace) + 1,

@@ -59,8 +59,10 @@ def interleave(sizes: tuple[int, ...]) -> tuple[Indices, Indices]:
     return domains[order], objects[order]
 
 
-def make_variational(state: MultiState, settings: Settings, *, random: bool) -> MultiVariational:
-    """Return the sweeps of a method from these memberships, which may be random."""
+def make_variational(
+    state: MultiState, settings: Settings, *, random: bool = False, number: int = 0
+) -> MultiVariational:
+    """Return the sweeps of a method from memberships: random ones, or after so many sweeps."""
     return MultiVariational(
         state,
         LocalEngine(Schedule(1)),
@@ -68,6 +70,7 @@ def make_variational(state: MultiState, settings: Settings, *, random: bool) -> 
         burn_in=settings.burn_in,
         tol=settings.tol,
         hyper_delay=FIRST_UPDATE if random else 1,
+        number=number,
     )
 
 

@@ -243,7 +243,7 @@ def _read_soft(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiVa
     entry = multi_file.read_entry(header, SOFT_ENTRIES)
     q = multi_file.read_memberships(tensors, fit.data, "soft_membership_")
     state = MultiState(fit.data, q, *multi_file.read_hyperparameters(tensors, fit.data, "soft_"))
-    soft = make_variational(state, fit.settings, random=False)
+    soft = make_variational(state, fit.settings, number=entry["number"])
     counts = [entry[name] for name in ("number", "averaged", "hyper_delay", "step_since")]
     require(min(counts) >= 0 and entry["first_change"] >= 0.0, "a number in it is negative.")
     for name, value in entry.items():

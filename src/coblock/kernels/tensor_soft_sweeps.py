@@ -155,7 +155,7 @@ def apply_change(layout: Layout, soft: Soft, r: int, d: int, change: Floats) -> 
 
 
 @kernel
-def update_object(
+def update_soft(
     layout: Layout,
     soft: Soft,
     gains: Gains,
@@ -195,7 +195,7 @@ def update_object(
 
 
 @kernel
-def update_memberships(
+def sweep_soft(
     layout: Layout,
     soft: Soft,
     gains: Gains,
@@ -210,7 +210,7 @@ def update_memberships(
     """
     score, total, entropy = np.empty(soft.m.shape[1]), 0.0, 0.0
     for t in range(objects.size):
-        found = update_object(layout, soft, gains, domains[t], objects[t], log_stick, slope, score)
+        found = update_soft(layout, soft, gains, domains[t], objects[t], log_stick, slope, score)
         total += found[0]
         entropy += found[1]
     return total, entropy

@@ -7,7 +7,7 @@ import numpy as np
 
 from coblock.kernels import Floats, Indices, Offsets, gain_list
 from coblock.kernels.tensor_soft import Soft, count_all
-from coblock.kernels.tensor_soft_sweeps import update_memberships
+from coblock.kernels.tensor_soft_sweeps import sweep_soft
 from coblock.model.dataset import Dataset, offsets
 from coblock.model.hyperparameters import (
     expected_log_sticks,
@@ -118,7 +118,7 @@ class MultiState:
         """Update objects by CVB0, one after another; return log normalisers and entropy."""
         sticks = np.zeros((0, 0))
         layout = self.relation.layout
-        return update_memberships(layout, self.soft, self.gains, domains, objects, sticks, NONE)
+        return sweep_soft(layout, self.soft, self.gains, domains, objects, sticks, NONE)
 
     def sweep_vb(self, d: int) -> tuple[float, float]:
         """Update the objects of a domain by VB, at the present posteriors of sticks and blocks."""
@@ -127,7 +127,7 @@ class MultiState:
         sticks[d, : self.clusters[d]] = expected_log_sticks(self.m[d], self.alpha[d])
         layout, which = self.relation.layout, np.full_like(objects, d)
         slope = self.slopes()
-        return update_memberships(layout, self.soft, self.gains, which, objects, sticks, slope)
+        return sweep_soft(layout, self.soft, self.gains, which, objects, sticks, slope)
 
     def slopes(self) -> Floats:
         """Return the derivatives of the log marginals by all expected statistics."""
