@@ -4,9 +4,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Indices
+from coblock.kernels.tensor_classes import stored_statistics
 from coblock.model.multi_partition import MultiPartition
 
 LEAST_GAIN = 0.5  # nats; a round of moves, or a perturbation, that gains less has failed,
@@ -17,7 +19,7 @@ SPLIT_BATCHES = 4  # of members that are moved together, in each of these sweeps
 SPLIT_TRIALS = 2  # first members from which each cluster is split
 SEQUENTIAL_UP_TO = 1000  # objects of a domain; so few are moved one after another,
 BATCHES = 25  # and more in so many batches
-MOST_BLOCKS = 2**20  # of a relation: no cluster is opened beyond; a sweep takes time for each
+MOST_BLOCKS = 2**23  # of a relation: no cluster is opened beyond; a sweep takes time for each
 FEW_CLUSTERS = 3  # per domain, up to which splits are valued at learnt hyperparameters
 ALL_PAIRS = 30  # clusters up to which all pairs are candidates for a merge,
 NEIGHBOURS = 3  # and nearest clusters that are candidates beyond
@@ -228,28 +230,56 @@ def candidate_pairs(partition: MultiPartition, d: int) -> Indices:
 
 
 def profile_distances(partition: MultiPartition, d: int) -> Floats:
-    """Return how far the clusters of a domain are apart: Ward's distance of their blocks."""
-    K, m = partition.sizes[d].size, partition.sizes[d]
-    profiles = []
-    for r, table in enumerate(partition.data.tables):
-        for p, domain in enumerate(table.domains):
-            if domain != d:
-                continue
-            tensor = partition.tensor(r)
-            if table.symmetric:
-                tensor = tensor + tensor.swapaxes(0, 1)
-            prior = partition.priors[r].reshape(-1, *[1] * table.arity)
-            mean = table.likelihood.predictive_mean(tuple(np.moveaxis(tensor, -1, 0)), prior)
-            mean = np.moveaxis(mean, p, 0).reshape(K, -1)
-            if table.likelihood.name == "bernoulli":
-                mean = np.arcsin(np.sqrt(mean))
-            profiles.append(mean / max(float(mean.std()), 1e-12))
-    points = np.hstack(profiles)
-    square = (points * points).sum(axis=1)
-    distance = square[:, None] + square - 2.0 * points @ points.T
+    """Return how far the clusters of a domain are apart: Ward's distance of their blocks.
+
+    Blocks without stored cells are left out.
+    """
+    m = partition.sizes[d]
+    parts = [
+        block_profiles(partition, r, p)
+        for r, table in enumerate(partition.data.tables)
+        for p, domain in enumerate(table.domains)
+        if domain == d
+    ]
+    points = sparse.hstack(parts, format="csr")
+    square = points.multiply(points).sum(axis=1)
+    distance = square[:, None] + square - 2.0 * (points @ points.T).toarray()
     distance /= 1.0 / m[:, None] + 1.0 / m
     np.fill_diagonal(distance, np.inf)
     return distance
+
+
+def block_profiles(partition: MultiPartition, r: int, p: int) -> sparse.csr_array:
+    """Return the means of the stored blocks of a relation, by the clusters at place ``p``.
+
+    From each mean that of the block without what is stored is taken. Means of a zero-filled
+    relation are weighted by the root of the cells that a member of the cluster has in the block.
+    """
+    table = partition.data.tables[r]
+    index, statistics, cells = stored_statistics(partition.data.layout, partition.state, r)
+    prior, n = partition.priors[r].reshape(-1, 1), len(index)
+    mean = table.likelihood.predictive_mean
+    means = [mean(tuple(each.T), prior) for each in (statistics, cells[:, None] * table.zero)]
+    if table.likelihood.name == "bernoulli":
+        means = [np.arcsin(np.sqrt(np.clip(each, 0.0, 1.0))) for each in means]
+    value = (means[0] - means[1]).reshape(n, -1)
+    if table.filled:
+        value *= np.sqrt(cells / partition.sizes[table.domains[p]][index[:, p]])[:, None]
+    value /= max(float(value.std()), 1e-12)
+    if table.symmetric:  # a block stands for both orders of its clusters
+        apart = index[:, 0] != index[:, 1]
+        turned = index[apart].copy()
+        turned[:, :2] = turned[:, 1::-1]
+        index, value = np.concatenate((index, turned)), np.concatenate((value, value[apart]))
+    others, width = np.zeros(len(index), np.int64), value.shape[1]
+    shape = [partition.sizes[e].size for e in table.domains]
+    for e in range(table.arity):
+        if e != p:
+            others = others * shape[e] + index[:, e]
+    column = others[:, None] * width + np.arange(width)
+    at = (np.repeat(index[:, p], width), column.ravel())
+    columns = math.prod(shape) // shape[p] * width
+    return sparse.csr_array((value.ravel(), at), shape=(shape[p], columns))
 
 
 def split_clusters(

@@ -133,7 +133,7 @@ def group_cells(  # noqa: PLR0912 - one loop
     return count
 
 
-@kernel
+@inlined
 def group_block(
     layout: Layout, state: State, r: int, d: int, k: int, g: int, scratch: Scratch
 ) -> int:
@@ -150,14 +150,19 @@ def group_block(
 
 @kernel
 def touch_blocks(
-    layout: Layout, state: State, r: int, d: int, k: int, groups: int, scratch: Scratch
+    layout: Layout, state: State, r: int, d: int, k: int, groups: int, every: bool, scratch: Scratch
 ) -> int:
-    """Add up the groups of an object by the block they fall into if it is in cluster ``k``."""
+    """Add up the groups of an object by the block they fall into if it is in cluster ``k``.
+
+    These are all groups, or those that may share their block in cluster ``k``.
+    """
     S, count = layout.n_stats[r], 0
     shared = False
     for g in range(groups):
-        block = group_block(layout, state, r, d, k, g, scratch)
         near, slot = scratch.group_near[g], count
+        if not (every or may_share(near, k)):
+            continue
+        block = group_block(layout, state, r, d, k, g, scratch)
         if may_share(near, k):
             shared = True
             position = find_slot(scratch.block_key, block)
@@ -197,7 +202,7 @@ def open_object(
         own = layout.domain[q] == d and at >= 0
         scratch.weight[q - begin] = layout.exposure[at + i] if own else 1.0
     groups = group_cells(layout, state, r, d, i, scratch)
-    count = touch_blocks(layout, state, r, d, c, groups, scratch)
+    count = touch_blocks(layout, state, r, d, c, groups, True, scratch)
     for t in range(count):
         scratch.own[t], scratch.own_value[t, :S] = scratch.block[t], scratch.block_value[t, :S]
         position = find_slot(scratch.own_key, scratch.own[t])

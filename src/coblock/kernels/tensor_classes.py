@@ -237,40 +237,51 @@ def add_stored_gains(
 
 
 @kernel
+def stored_statistics(layout: Layout, state: State, r: int) -> tuple[Indices, Floats, Floats]:
+    """Return the stored blocks of a relation: clusters, statistics and number of cells.
+
+    The number of cells counts the unseen ones, too; it is 0 where other cells are unseen.
+    """
+    S, d = layout.n_stats[r], layout.domain[layout.first_place[r]]
+    arity = layout.first_place[r + 1] - layout.first_place[r]
+    everyone = np.arange(layout.first_object[d + 1] - layout.first_object[d]).astype(np.int32)
+    blocks, weight = stored_blocks(layout, state, r, d, everyone), np.ones(arity)
+    index, cells = np.empty((blocks.size, arity), np.int32), np.zeros(blocks.size)
+    statistics = np.empty((blocks.size, S))
+    for t in range(blocks.size):
+        start = state.first_stat[r] + blocks[t] * S
+        decode(layout, state, r, blocks[t], index[t])
+        if layout.filled[r]:
+            cells[t] = block_total(layout, state, r, index[t], -1, weight, -1, -1)
+        for u in range(S):
+            statistics[t, u] = state.s[start + u] + layout.zero[r, u] * cells[t]
+    return index, statistics, cells
+
+
+@kernel
 def relation_statistics(layout: Layout, state: State, r: int) -> tuple[Floats, Floats]:
     """Return statistics of blocks, (blocks, statistics), and how often each counts.
 
     Stored blocks come first. In a relation whose other cells are zeros they count -1 times as if
     nothing were stored, and then all blocks are counted so.
     """
-    S, d = layout.n_stats[r], layout.domain[layout.first_place[r]]
-    arity = layout.first_place[r + 1] - layout.first_place[r]
-    everyone = np.arange(layout.first_object[d + 1] - layout.first_object[d]).astype(np.int32)
-    blocks = stored_blocks(layout, state, r, d, everyone)
-    index, weight = np.empty((0, arity), np.int32), np.ones(arity)
-    times = np.empty(0)
-    if layout.filled[r]:
-        nothing = np.empty(0, np.int32)
-        index, times = list_tuples(layout, state, find_classes(layout, state), r, d, nothing, -1)
-    stored = blocks.size * (2 if layout.filled[r] else 1)
-    statistics, count = np.zeros((stored + times.size, S)), np.ones(stored + times.size)
-    at = np.empty(arity, np.int32)
-    for t in range(blocks.size):
-        start = state.first_stat[r] + blocks[t] * S
-        statistics[t] = state.s[start : start + S]
-        if layout.filled[r]:
-            decode(layout, state, r, blocks[t], at)
-            total = block_total(layout, state, r, at, -1, weight, -1, -1)
-            count[blocks.size + t] = -1.0
-            for u in range(S):
-                statistics[blocks.size + t, u] = layout.zero[r, u] * total
-                statistics[t, u] += layout.zero[r, u] * total
-    for t in range(times.size):
-        total = block_total(layout, state, r, index[t], -1, weight, -1, -1)
-        count[stored + t] = times[t]
-        for u in range(S):
-            statistics[stored + t, u] = layout.zero[r, u] * total
-    return statistics, count
+    _, statistics, cells = stored_statistics(layout, state, r)
+    if not layout.filled[r]:
+        return statistics, np.ones(cells.size)
+    d, nothing, n = layout.domain[layout.first_place[r]], np.empty(0, np.int32), cells.size
+    tuples = list_tuples(layout, state, find_classes(layout, state), r, d, nothing, -1)
+    rows, count = np.empty((2 * n + tuples.times.size, statistics.shape[1])), np.ones(2 * n)
+    rows[:n], count[n:] = statistics, -1.0
+    weight = np.ones(tuples.index.shape[1])
+    for t in range(rows.shape[0] - n):
+        if t < n:
+            total = cells[t]
+        else:
+            index = tuples.index[t - n]
+            total = block_total(layout, state, r, index, -1, weight, -1, -1)
+        for u in range(rows.shape[1]):
+            rows[n + t, u] = layout.zero[r, u] * total
+    return rows, np.concatenate((count, tuples.times))
 
 
 @kernel

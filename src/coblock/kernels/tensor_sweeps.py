@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, kernel
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, kernel
 from coblock.kernels.gibbs import draw
 from coblock.kernels.tensor_cells import (
+    ANY,
     Scratch,
     close_object,
+    group_block,
     make_scratch,
-    may_share,
     open_object,
     touch_blocks,
 )
@@ -36,6 +37,7 @@ from coblock.kernels.tensors import (
     block_total,
     find_slot,
     list_members,
+    rest_total,
     stored_blocks,
 )
 
@@ -174,6 +176,62 @@ def add_weighted_zeros(
 
 
 @kernel
+def score_groups(
+    layout: Layout,
+    state: State,
+    gain: Gain,
+    r: int,
+    d: int,
+    c: int,
+    groups: int,
+    allowed: Flags,
+    scratch: Scratch,
+    score: Floats,
+) -> None:
+    """Add the gains of the groups of an object in the clusters where they share no block."""
+    begin, S = layout.first_place[r], layout.n_stats[r]
+    arity = layout.first_place[r + 1] - begin
+    rest, plus, first = np.empty(S), np.empty(S), state.first_stat[r]
+    filled, zero, prior, s = layout.filled[r], layout.zero[r], state.prior[r], state.s
+    index = np.empty(arity, np.int32)
+    for g in range(groups):
+        near, own = scratch.group_near[g], 0
+        if near == ANY:
+            continue
+        for u in range(S):
+            plus[u] = scratch.group_value[g, u]
+        for p in range(arity):
+            index[p] = scratch.group_index[g, p]
+            if index[p] < 0:
+                own = p
+        weight, size = scratch.weight[own], state.size[begin + own]
+        around = rest_total(layout, state, r, index, d, scratch.weight, c) if filled else 0.0
+        for k in range(state.n_clusters[d]):
+            if k == near or not allowed[k]:
+                continue
+            block = group_block(layout, state, r, d, k, g, scratch)
+            total, at = around * (size[k] + (weight if k != c else 0.0)), first + block * S
+            for u in range(S):
+                rest[u] = s[at + u] + zero[u] * total
+            if k == c:
+                for u in range(S):
+                    rest[u] -= plus[u]
+            elif near == c:
+                take_own(block, S, scratch, rest)
+            score[k] += gain(rest, plus, prior)
+
+
+@inlined
+def take_own(block: int, S: int, scratch: Scratch, rest: Floats) -> None:
+    """Take the cells that the object has in a block out of its statistics."""
+    position = find_slot(scratch.own_key, block)
+    if scratch.own_key[position] == block:
+        slot = scratch.own_slot[position]
+        for u in range(S):
+            rest[u] -= scratch.own_value[slot, u]
+
+
+@kernel
 def score_cells(
     layout: Layout,
     state: State,
@@ -192,7 +250,8 @@ def score_cells(
     Its cells are taken out of the sums of its own blocks: this changes the gains of zeros there.
     Then they are added to the blocks that they touch in each cluster.
     """
-    arity, S = layout.first_place[r + 1] - layout.first_place[r], layout.n_stats[r]
+    begin, S = layout.first_place[r], layout.n_stats[r]
+    arity, places = layout.first_place[r + 1] - begin, 0
     index, rest, weight = np.empty(arity, np.int32), np.empty(S), scratch.weight
     filled, zero, prior = layout.filled[r], layout.zero[r], state.prior[r]
     if filled:
@@ -202,24 +261,22 @@ def score_cells(
         taken = scratch.own_value[:n_own]
         table = (own, taken, weight, c, allowed, 1.0, score)
         add_stored_gains(layout, state, gain, r, d, *table)
-    for k in range(state.n_clusters[d]):
+    score_groups(layout, state, gain, r, d, c, groups, allowed, scratch, score)
+    for p in range(arity):
+        places += layout.domain[begin + p] == d
+    for k in range(state.n_clusters[d] if places > 1 else 0):
         if not allowed[k]:
             continue
-        for t in range(touch_blocks(layout, state, r, d, k, groups, scratch)):
+        for t in range(touch_blocks(layout, state, r, d, k, groups, False, scratch)):
             block, g = scratch.block[t], scratch.block_group[t]
-            start, total, near = state.first_stat[r] + block * S, 0.0, scratch.group_near[g]
+            start, total = state.first_stat[r] + block * S, 0.0
             if filled:
                 for p in range(arity):
                     index[p] = scratch.group_index[g, p] if scratch.group_index[g, p] >= 0 else k
                 total = block_total(layout, state, r, index, d, weight, c, k)
             for u in range(S):
                 rest[u] = state.s[start + u] + zero[u] * total
-            if k == c or may_share(near, c):
-                position = find_slot(scratch.own_key, block)
-                if scratch.own_key[position] == block:
-                    slot = scratch.own_slot[position]
-                    for u in range(S):
-                        rest[u] -= scratch.own_value[slot, u]
+            take_own(block, S, scratch, rest)
             score[k] += gain(rest, scratch.block_value[t, :S], prior)
 
 
@@ -289,7 +346,7 @@ def move_object(layout: Layout, state: State, d: int, i: int, k: int, scratch: S
         for t in range(n_own):
             start = state.first_stat[r] + scratch.own[t] * S
             state.s[start : start + S] -= scratch.own_value[t, :S]
-        for t in range(touch_blocks(layout, state, r, d, k, groups, scratch)):
+        for t in range(touch_blocks(layout, state, r, d, k, groups, True, scratch)):
             start = state.first_stat[r] + scratch.block[t] * S
             state.s[start : start + S] += scratch.block_value[t, :S]
         for q in range(begin, layout.first_place[r + 1]):

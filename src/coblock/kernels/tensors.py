@@ -71,12 +71,6 @@ def decode(layout: Layout, state: State, r: int, block: int, index: Indices) -> 
 
 
 @inlined
-def corrected_half(m: float, eta: float, distinct: bool) -> float:
-    """Return the exposure of a cluster with itself in a symmetric relation, over m (DEGREES D3)."""
-    return 0.5 * m * (eta * (m - 1.0) / (m * eta + 1.0)) if distinct else 0.5 * m
-
-
-@kernel
 def block_total(
     layout: Layout,
     state: State,
@@ -107,6 +101,33 @@ def block_total(
                 x = corrected_half(x, state.prior[r, 2], layout.distinct[r])
             else:
                 x = 0.5 * (x - 1.0) if layout.distinct[r] else 0.5 * (x + 1.0)
+        elif layout.distinct[r]:
+            for e in range(p):
+                if layout.domain[begin + e] == layout.domain[q] and index[e] == index[p]:
+                    x -= 1.0
+        total *= x
+    return total
+
+
+@inlined
+def rest_total(
+    layout: Layout, state: State, r: int, index: Indices, d: int, weight: Floats, less: int
+) -> float:
+    """Return the product of the factors of :func:`block_total` at all places but one.
+
+    That place, of domain ``d``, has index -1: a cluster that the other places do not have.
+    """
+    begin, end = layout.first_place[r], layout.first_place[r + 1]
+    total = 1.0
+    for q in range(begin, end):
+        p = q - begin
+        if index[p] < 0:
+            continue
+        x = state.size[q, index[p]]
+        if layout.domain[q] == d and index[p] == less:
+            x -= weight[p]
+        if layout.symmetric[r] and p == 1 and index[0] == index[1]:
+            x = 0.5 * (x - 1.0) if layout.distinct[r] else 0.5 * (x + 1.0)
         elif layout.distinct[r]:
             for e in range(p):
                 if layout.domain[begin + e] == layout.domain[q] and index[e] == index[p]:
@@ -226,3 +247,9 @@ def block_statistics(layout: Layout, state: State, r: int, out: Floats) -> None:
             total = block_total(layout, state, r, index, -1, weight, -1, -1)
         for t in range(S):
             out[block, t] = state.s[first + block * S + t] + layout.zero[r, t] * total
+
+
+@inlined
+def corrected_half(m: float, eta: float, distinct: bool) -> float:
+    """Return the exposure of a cluster with itself in a symmetric relation, over m (DEGREES D3)."""
+    return 0.5 * m * (eta * (m - 1.0) / (m * eta + 1.0)) if distinct else 0.5 * m
