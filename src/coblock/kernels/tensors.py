@@ -71,12 +71,6 @@ def decode(layout: Layout, state: State, r: int, block: int, index: Indices) -> 
 
 
 @inlined
-def corrected_half(m: float, eta: float, distinct: bool) -> float:
-    """Return the exposure of a cluster with itself in a symmetric relation, over m (DEGREES D3)."""
-    return 0.5 * m * (eta * (m - 1.0) / (m * eta + 1.0)) if distinct else 0.5 * m
-
-
-@inlined
 def block_total(
     layout: Layout,
     state: State,
@@ -253,3 +247,9 @@ def block_statistics(layout: Layout, state: State, r: int, out: Floats) -> None:
             total = block_total(layout, state, r, index, -1, weight, -1, -1)
         for t in range(S):
             out[block, t] = state.s[first + block * S + t] + layout.zero[r, t] * total
+
+
+@inlined
+def corrected_half(m: float, eta: float, distinct: bool) -> float:
+    """Return the exposure of a cluster with itself in a symmetric relation, over m (DEGREES D3)."""
+    return 0.5 * m * (eta * (m - 1.0) / (m * eta + 1.0)) if distinct else 0.5 * m

@@ -11,7 +11,7 @@ from coblock.kernels import Floats, Indices, Offsets
 from coblock.kernels.tensors import Layout
 from coblock.model import checks
 from coblock.model.likelihoods import Likelihood
-from coblock.model.likelihoods.degrees import DegreeCorrected
+from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
 from coblock.model.relation import Domain
 
 
@@ -44,6 +44,11 @@ class Table:
     def corrected(self) -> bool:
         """Whether members of a cluster may differ in degree."""
         return isinstance(self.likelihood, DegreeCorrected)
+
+    @property
+    def values_name(self) -> str:
+        """Name of the likelihood of the values, without degree correction."""
+        return self.likelihood.name.removeprefix(PREFIX)
 
     @cached_property
     def zero(self) -> Floats:
@@ -113,6 +118,16 @@ class Dataset:
     def corrected(self) -> bool:
         """Whether any relation is degree-corrected."""
         return any(table.corrected for table in self.tables)
+
+    def refuse_correction(self, method: str) -> None:
+        """Refuse degree-corrected relations for a method that does not know them."""
+        for table in self.tables:
+            if table.corrected:
+                msg = (
+                    f"Relation '{table.name}' is degree-corrected, which {method} does not "
+                    "support. Use the default search, or pass degree_corrected=False."
+                )
+                raise ValueError(msg)
 
     def table(self, name: str) -> Table:
         """Return a relation by its name."""

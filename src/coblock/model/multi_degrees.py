@@ -21,8 +21,7 @@ from coblock.model.dataset import Dataset, Table, place_degrees
 from coblock.model.degrees import SHAPE_BOUNDS, SHAPE_TOL, cluster_sums
 from coblock.model.likelihoods.degrees import POISSON
 
-ROUNDS = 4  # steps of the fixed point after each change of labels or hyperparameters,
-BOUND_ROUNDS = 8  # and for the evidence
+ROUNDS = 8  # steps of the fixed points
 FACTOR_ROUNDS = 2  # of the factors of unseen cells, in each step
 LN2 = float(np.log(2.0))
 
@@ -252,7 +251,7 @@ class DegreeBlocks:
         if not is_binary(table):
             constant = table.constant - LN2 * float(counts @ self.own(table.cells))
         of_unseen = 0.0
-        for _ in range(BOUND_ROUNDS):
+        for _ in range(ROUNDS):
             n, degrees = self._with_unseen(counts, hidden)
             if is_binary(table):
                 counts, constant = self.count_links(self.log_rates(n, T, degrees, table.cells))

@@ -45,7 +45,7 @@ def plot_relation(model: "MultiIRM", relation: str, ax: "Axes | None" = None) ->
         mean, what = mean.max(axis=-1), f"probability of the {what}"
     labels = [model.result_.labels[d] for d in table.domains]
     names = (f"cluster of {table.places[0]}", f"cluster of {table.places[1]}")
-    low = 0.0 if table.likelihood.name in FROM_ZERO else float(mean.min())
+    low = 0.0 if table.values_name in FROM_ZERO else float(mean.min())
     return _draw_blocks(_axes(model, ax), labels, mean, names, what, low)
 
 

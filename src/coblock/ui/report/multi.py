@@ -161,7 +161,7 @@ def relation_sections(result: MultiResult) -> list[dict[str, Any]]:
                 "cells": table.n_observed(data.sizes),
                 "stored": len(table.cells),
                 "shape": mean.shape[: table.arity],
-                "evidence": result.partition.relation_evidence(r),
+                "evidence": result.partition.relation_bound(r),
                 "average": _in_words(table, _average(result, r)),
                 "what": value_noun(table),
                 "blocks": sorted(blocks, key=lambda line: -line.deviation)[:MAX_BLOCKS],
@@ -177,7 +177,7 @@ def value_noun(table: Table) -> str:
     known = {"bernoulli": "probability", "poisson": "mean count", "normal": "mean value"}
     if isinstance(table.likelihood, Categorical):
         return "most probable category"
-    return known.get(table.likelihood.name, "mean")
+    return known.get(table.values_name, "mean")
 
 
 def block_lines(result: MultiResult, r: int, mean: Floats) -> list[BlockLine]:
@@ -199,7 +199,7 @@ def block_lines(result: MultiResult, r: int, mean: Floats) -> list[BlockLine]:
 
 def shades_of(table: Table, level: Floats) -> Any:
     """Return the number of the shade of each block: from 0, or from the smallest real value."""
-    low = 0.0 if table.likelihood.name in FROM_ZERO else level.min()
+    low = 0.0 if table.values_name in FROM_ZERO else level.min()
     span = max(float(level.max() - low), 1e-300)
     return np.rint((level - low) / span * (STEPS - 1)).astype(int)
 
@@ -219,7 +219,7 @@ def _in_words(table: Table, mean: Any) -> str:
         name = style.truncate(str(table.likelihood.categories[best]), 40)
         return f"{name} {percent(float(mean[best]))}"
     value = float(mean)
-    return percent(value) if table.likelihood.name == "bernoulli" else f"{value:.3g}"
+    return percent(value) if table.values_name == "bernoulli" else f"{value:.3g}"
 
 
 def _heat_map(blocks: list[BlockLine], shape: tuple[int, ...]) -> dict[str, Any]:
