@@ -23,6 +23,7 @@ from coblock.kernels import Floats, Indices
 from coblock.model import checks
 from coblock.model.checks import Kind
 from coblock.model.dataset import Dataset, Table
+from coblock.model.multi_partition import use_threads
 from coblock.model.multi_result import (
     MultiRecord,
     MultiResult,
@@ -63,8 +64,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
 
     The objects of each domain are clustered by all relations they are in. The search looks for
     the labels with the largest evidence, from spectral starts, by sweeps, merges and splits.
-    Samples from the posterior around them follow where the data are small and labels are
-    uncertain; predictions average over them.
+    Where the data are small, Gibbs chains from the best local optima follow, and predictions
+    average over their samples. Where labels are so certain that the chains do not move, they
+    average over the local optima with equal weights: an ensemble, not the posterior.
 
     Parameters
     ----------
@@ -73,7 +75,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     max_iter : int
         Most sweeps, those of the samples included.
     random_state : int, RandomState or None
-        Seed. The same seed gives the same bits.
+        Seed. The same seed gives the same bits, at any number of threads.
+    n_jobs : int or None, default=None
+        Number of threads; None is 1 and -1 all processors.
     callback : callable, optional
         Called with the record of each sweep; the fit ends when it returns True.
     checkpoint : str or Path, optional
@@ -112,12 +116,14 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         max_clusters: int | Mapping[str, int] | None = None,
         max_iter: int = 2000,
         random_state: Any = None,
+        n_jobs: int | None = None,
         callback: Any = None,
         checkpoint: str | Path | None = None,
     ) -> None:
         self.max_clusters = max_clusters
         self.max_iter = max_iter
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.callback = callback
         self.checkpoint = checkpoint
 
@@ -132,15 +138,13 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         data = build_dataset(_check_relations(relations))
         limits = self._limits(data)
         if is_binary(data):
-            irm = IRM(max_iter=self.max_iter, random_state=self.random_state)
+            irm = IRM(max_iter=self.max_iter, random_state=self.random_state, n_jobs=self.n_jobs)
             irm.set_params(callback=self._binary_callback(data), checkpoint=self.checkpoint)
             self._publish(fit_binary(data, limits, irm, keep=keep))
             return
         seed = int(check_random_state(self.random_state).randint(2**31))
         if self.checkpoint is None:
-            fit = MultiFit(data, seed, limits, self.max_iter)
-            fit.run(self.callback)
-            self._publish(fit.result())
+            self._run(MultiFit(data, seed, limits, self.max_iter), self.callback)
             return
         known = None if self.random_state is None else seed
         with multi_checkpoint.open_checkpoint(
@@ -163,8 +167,13 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         writer = multi_checkpoint.MultiCheckpoint(fit, path, self._stored_parameters())
         writer.callback = self.callback
         writer.save()
-        fit.run(writer)
-        self._publish(fit.result())
+        self._run(fit, writer)
+
+    def _run(self, fit: MultiFit, callback: Any) -> None:
+        """Run a fit on the threads that are asked for, and set the fitted attributes."""
+        with use_threads(self.n_jobs):
+            fit.run(callback)
+            self._publish(fit.result())
 
     def predict(self, relation: str, **places: ArrayLike) -> Floats:
         """Return the predictive mean of cells: probabilities, mean counts or values.
@@ -236,11 +245,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
                 f"{name}({places}): {relation.likelihood}, {shape} blocks, "
                 f"log evidence {relation.log_evidence:,.1f}"
             )
-        samples = len(self.result_.samples)
-        if samples:
-            lines.append(f"Predictions average over {samples} sampled partitions.")
-        else:
-            lines.append("Predictions are those of the best partition: no samples were drawn.")
+        lines.append(self.result_.averages)
         lines.append(f"Log evidence {self.log_evidence_:,.1f} after {self.n_iter_} sweeps.")
         return "\n".join(lines)
 

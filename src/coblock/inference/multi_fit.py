@@ -6,22 +6,17 @@ from time import perf_counter
 
 import numpy as np
 
-from coblock.inference.gibbs import sample_concentration, sample_prior
-from coblock.inference.multi_search import MultiSearch, sweep_all
+from coblock.inference.multi_posterior import MultiChains, is_affordable
+from coblock.inference.multi_search import MultiSearch
 from coblock.inference.multi_start import spectral_points, start_labels
 from coblock.inference.settings import SEARCH
 from coblock.inference.start import thread_pools
 from coblock.kernels import Indices
 from coblock.model.dataset import Dataset
 from coblock.model.multi_partition import MultiPartition
-from coblock.model.multi_result import MultiRecord, MultiResult, MultiSample, rank_by_size
+from coblock.model.multi_result import MultiRecord, MultiResult, rank_by_size
 
 MOST_STARTS = 4  # spectral starts of a small data set
-FIRST_SWEEPS = 10  # of the chain, after which it must have moved
-LEAST_MOVED = 0.01  # fraction of the labels; a chain that moves less is not averaged over
-MOST_SWEEPS = 270  # of the chain
-HYPERPRIOR = (1.0, 1.0)  # of concentrations in the posterior,
-PRIOR_HYPERPRIOR = (1.0, 0.1)  # and of the hyperparameters of relations: Gamma, shape and rate
 
 
 @dataclass(slots=True)
@@ -33,8 +28,7 @@ class MultiFit:
     limits: tuple[int | None, ...]
     max_iter: int
     search: MultiSearch = field(init=False)
-    chain: MultiPartition | None = None
-    samples: list[MultiSample] = field(default_factory=list)
+    chains: MultiChains | None = None
     trace: list[MultiRecord] = field(default_factory=list)
     rng: np.random.Generator = field(init=False)
 
@@ -60,30 +54,23 @@ class MultiFit:
 
     @property
     def finished(self) -> bool:
-        """Whether the search has ended and the chain has, too."""
-        return self.search.finished and self._chain_has_ended()
-
-    def _chain_has_ended(self) -> bool:
-        """Return whether all samples are drawn, or the chain does not move, or is too costly."""
-        sweeps = [record.moved for record in self.trace if record.phase == "posterior"]
-        affordable = SEARCH.chain_visits // sum(self.data.sizes)
-        if affordable < SEARCH.chain_burn_in + SEARCH.fewest_samples * SEARCH.sweeps_per_sample:
-            return True
-        if len(sweeps) >= FIRST_SWEEPS and np.mean(sweeps) < LEAST_MOVED:
-            return True
-        return len(sweeps) >= min(affordable, MOST_SWEEPS)
+        """Whether the search has ended and the chains have, too."""
+        if not self.search.finished:
+            return False
+        if self.chains is None:
+            return not is_affordable(sum(self.data.sizes))
+        return self.chains.finished
 
     def result(self) -> MultiResult:
         """Return the best partition with the samples; clusters are numbered by size."""
-        best, sweeps = self.best, [r.moved for r in self.trace if r.phase == "posterior"]
-        moves = bool(sweeps) and np.mean(sweeps) >= LEAST_MOVED
+        best = self.best
         return MultiResult(
             data=self.data,
             labels=[rank_by_size(label) for label in best.labels],
             priors=best.priors,
             alpha=best.alpha,
             log_evidence=best.log_joint(),
-            samples=self.samples if moves else [],
+            samples=[] if self.chains is None else self.chains.samples,
             trace=self.trace,
             converged=self.finished,
         )
@@ -103,15 +90,11 @@ class MultiFit:
             moved = self.search.sweep()
         else:
             phase = "posterior"
-            if self.chain is None:
-                self.chain = self.best.copy()
-            partition = self.chain
-            moved = sweep_all(partition, self.rng, self.limits, sampled=True, exact=True)
-            draw_hyperparameters(partition, self.rng)
-            sweeps = sum(record.phase == "posterior" for record in self.trace) + 1
-            if sweeps > SEARCH.chain_burn_in and sweeps % SEARCH.sweeps_per_sample == 0:
-                labels = [label.copy() for label in partition.labels]
-                self.samples.append(MultiSample(labels, partition.priors, partition.alpha))
+            if self.chains is None:
+                modes = (self.best, self.search.modes, self.seed, self.limits)
+                self.chains = MultiChains.from_modes(*modes)
+            partition = self.chains.chains[0]
+            moved = self.chains.sweep()
         clusters = tuple(m.size for m in partition.sizes)
         evidence = partition.log_joint()
         seconds = perf_counter() - began
@@ -138,20 +121,3 @@ def make_starts(
         pairs = zip(labels, limits, strict=True)
         starts.append([label if limit is None else label % limit for label, limit in pairs])
     return starts[::-1]
-
-
-def draw_hyperparameters(partition: MultiPartition, rng: np.random.Generator) -> None:
-    """Draw concentrations and the hyperparameters of all relations given the labels."""
-    alpha = [
-        sample_concentration(alpha, m.size, size, rng, HYPERPRIOR)
-        for alpha, m, size in zip(
-            partition.alpha, partition.sizes, partition.data.sizes, strict=True
-        )
-    ]
-    priors = []
-    for r, table in enumerate(partition.data.tables):
-        (statistics, count), prior = partition.used_statistics(r), partition.priors[r]
-        rows = prior.reshape(-1, 1, 1)
-        drawn = sample_prior(table.likelihood, statistics, rows, PRIOR_HYPERPRIOR, rng, count)
-        priors.append(drawn.ravel())
-    partition.set_hyperparameters(priors, alpha)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from coblock.inference.multi_fit import MultiFit
+from coblock.inference.multi_posterior import MultiChains
 from coblock.inference.multi_search import MultiSearch
 from coblock.io import container, multi_file, refuse
 from coblock.io.atomic import WriteError, hold, remove_leftovers
@@ -28,18 +29,19 @@ from coblock.model.dataset import Dataset
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiRecord, restore
 
+COUNTED = ("starts", "modes", "chains", "samples")  # what tensors are there for
 COUNTERS = ("sampled", "perturbations", "failures")  # of the search
 FORMAT = Format(
     "coblock-multi-checkpoint",
-    1,
+    2,
     {
         **dict.fromkeys(("domains", "relations", "phases", "limits"), list),
         **dict.fromkeys(("parameters", "rng"), dict),
-        **dict.fromkeys(("seed", "max_iter", "samples", "starts", *COUNTERS), int),
-        **dict.fromkeys(("climbing", "has_best", "has_chain"), bool),
+        **dict.fromkeys(("seed", "max_iter", *COUNTED, *COUNTERS), int),
+        **dict.fromkeys(("climbing", "has_best"), bool),
         **{"last": float | None, "written_by": str},
     },
-    known="1 only",
+    known="2 only",
     other_version="Go on with the version that wrote it, or begin the fit anew.",
     damaged="Begin the fit anew.",
 )
@@ -88,9 +90,14 @@ class MultiCheckpoint:
 def write(fit: MultiFit, path: Path, parameters: Mapping[str, object], data: Tensors) -> None:
     """Write a fit between two sweeps, completely or not at all."""
     search, tensors = fit.search, dict(data)
-    tensors |= multi_file.sample_tensors(fit.samples)
+    chains = MultiChains(fit.seed, fit.limits, [], []) if fit.chains is None else fit.chains
+    tensors |= multi_file.sample_tensors(chains.samples)
+    tensors |= multi_file.sample_tensors(search.modes, "mode")
+    tensors["mode_evidence"] = np.array(search.evidence, np.float64)
+    tensors["chain_moved"] = np.array(chains.moved, np.float64)
     tensors["trace"] = multi_file.trace_tensor(fit.trace, len(fit.data.domains))
-    partitions = {"": search.partition, "best_": search.best, "chain_": fit.chain}
+    partitions = {"": search.partition, "best_": search.best}
+    partitions |= {f"chain_{t}_": each for t, each in enumerate(chains.chains)}
     for prefix, partition in partitions.items():
         if partition is not None:
             tensors |= _partition_tensors(partition, prefix)
@@ -103,12 +110,13 @@ def write(fit: MultiFit, path: Path, parameters: Mapping[str, object], data: Ten
         "rng": fit.rng.bit_generator.state,
         "seed": fit.seed,
         "max_iter": fit.max_iter,
-        "samples": len(fit.samples),
+        "samples": len(chains.samples),
         "starts": len(search.starts),
+        "modes": len(search.modes),
+        "chains": len(chains.chains),
         **{name: int(getattr(search, name)) for name in COUNTERS},
         "climbing": search.climbing,
         "has_best": search.best is not None,
-        "has_chain": fit.chain is not None,
         "last": float(search.last) if np.isfinite(search.last) else None,
         "written_by": version("coblock"),
     }
@@ -144,7 +152,7 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
     fits = len(limits) == len(domains)
     fits &= all(each is None or (type(each) is int and each > 0) for each in limits)
     require(fits, "its limits do not fit.")
-    numbers = [header[name] for name in ("seed", "samples", "starts", *COUNTERS)]
+    numbers = [header[name] for name in ("seed", *COUNTED, *COUNTERS)]
     require(min(numbers) >= 0 and header["max_iter"] > 0, "a number in it is negative.")
     rng = np.random.default_rng(0)
     rng.bit_generator.state = header["rng"]
@@ -160,7 +168,7 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
         for prefix, there in (
             ("", True),
             ("best_", header["has_best"]),
-            ("chain_", header["has_chain"]),
+            *((f"chain_{t}_", True) for t in range(header["chains"])),
         )
     }
     assert found[""] is not None
@@ -173,16 +181,33 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
         **{name: header[name] for name in COUNTERS},
         last=-np.inf if header["last"] is None else header["last"],
         best=found["best_"],
+        modes=multi_file.read_samples(header["modes"], tensors, data, "mode"),
+        evidence=tensors.take("mode_evidence", (header["modes"],), np.float64).tolist(),
     )
     fit: MultiFit = object.__new__(MultiFit)  # __post_init__ would compute the starts
     fit.data, fit.seed, fit.limits = data, header["seed"], tuple(limits)
     fit.max_iter, fit.rng, fit.search = header["max_iter"], rng, search
-    fit.chain = found["chain_"]
-    fit.samples = multi_file.read_samples(header["samples"], tensors, data)
+    fit.chains = _read_chains(header, tensors, fit, found)
     fit.trace = multi_file.read_trace(header["phases"], tensors, data)
     known = {record.phase for record in fit.trace} <= {"search", "posterior"}
-    require(known and (fit.chain is None or search.finished), "its phases do not fit.")
+    require(known and (fit.chains is None or search.finished), "its phases do not fit.")
     return fit
+
+
+def _read_chains(
+    header: Header,
+    tensors: StoredTensors,
+    fit: MultiFit,
+    found: Mapping[str, MultiPartition | None],
+) -> MultiChains | None:
+    moved = tensors.take("chain_moved", (None,), np.float64).tolist()
+    samples = multi_file.read_samples(header["samples"], tensors, fit.data)
+    partitions = [found[f"chain_{t}_"] for t in range(header["chains"])]
+    chains = [each for each in partitions if each is not None]
+    require(bool(chains) or not (samples or moved), "its chains do not fit.")
+    if not chains:
+        return None
+    return MultiChains(fit.seed, fit.limits, fit.search.modes, chains, moved, samples)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import Statistics
 from coblock.model.multi_partition import MultiPartition
 
+LEAST_MOVED = 0.01  # fraction of the labels; chains that move less are not averaged over
 TOP = 4  # clusters of an object that predictions without samples average over
 
 
@@ -78,6 +79,28 @@ class MultiResult:
                 [full_tensor(table, partition, r) for r, table in enumerate(self.data.tables)]
             )
         return found
+
+    @property
+    def moved(self) -> float:
+        """Fraction of the labels that a sweep of the chains changed; 0 without chains."""
+        found = [record.moved for record in self.trace if record.phase == "posterior"]
+        return float(np.mean(found)) if found else 0.0
+
+    @property
+    def averages(self) -> str:
+        """What predictions average over, in words."""
+        count = len(self.samples)
+        if not self.samples:
+            return "Predictions are those of the best partition: no samples were drawn."
+        if self.moved < LEAST_MOVED:
+            return (
+                f"Predictions average over {count} local optima of the search with equal weights. "
+                "They are an ensemble, not samples: chains from them did not move."
+            )
+        return (
+            f"Predictions average over {count} sampled partitions. A sweep of the chains moved "
+            f"{100.0 * self.moved:.1f} % of the labels."
+        )
 
     def relation_number(self, name: str) -> int:
         """Return the position of a relation."""

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 INTERRUPTED = "Interrupted. The same command continues the fit."
 TABLES = ("csv", "parquet")
 Described = dict[str, dict[str, Any]]
-USED = ("relation", "max_clusters", "max_iter", "seed")  # options of a fit of several relations
+USED = (
+    "relation",
+    "max_clusters",
+    "max_iter",
+    "seed",
+    "jobs",
+)  # options of a fit of several relations
 
 
 def describe_relations(edges: Path | None, fit_options: FitOptions) -> Described | None:
@@ -78,6 +84,7 @@ def fit_several(
         max_clusters=parse_limits(fit_options.max_clusters),
         max_iter=fit_options.max_iter,
         random_state=fit_options.seed,
+        n_jobs=fit_options.jobs,
     )
     checkpoint = results.checkpoint_of(out)
     with results.open_folder(out, force=force) as write:
