@@ -560,3 +560,59 @@ def test_samples_are_drawn_where_labels_are_uncertain(model):
     moved = [record.moved for record in fit.trace if record.phase == "posterior"]
     assert fit.result().samples
     assert np.mean(moved) > 0.01
+
+
+def test_threads_do_not_change_the_bits(monkeypatch):
+    """Batches, merges and chains are shared among threads; a domain is swept in batches."""
+    monkeypatch.setattr("coblock.inference.multi_search.SEQUENTIAL_UP_TO", 20)
+    monkeypatch.setattr("coblock.model.multi_partition.SMALLEST_PART", 4)
+    rng = np.random.default_rng(0)
+    z, w = np.arange(40) % 4, np.arange(30) % 3
+    p = rng.beta(0.5, 0.5, (4, 4, 3))
+    cells = np.argwhere(rng.random((40, 40, 30)) < 0.3 * p[z][:, z][:, :, w])
+    relation = Relation([tuple(c) for c in cells.tolist()], {"a": "x", "b": "x", "c": "y"})
+    fits = [MultiIRM(random_state=1, n_jobs=jobs).fit({"r": relation}) for jobs in (1, 3)]
+    results = [fit.result_ for fit in fits]
+    assert results[0].log_evidence == results[1].log_evidence
+    for a, b in zip(results[0].labels, results[1].labels, strict=True):
+        assert np.array_equal(a, b)
+    for a, b in zip(results[0].memberships, results[1].memberships, strict=True):
+        assert np.array_equal(a, b)
+    assert len(results[0].samples) == len(results[1].samples) > 0
+    for a, b in zip(results[0].samples, results[1].samples, strict=True):
+        assert all(map(np.array_equal, a.labels + a.priors, b.labels + b.priors))
+    assert fits[0].domains_["x"].n_clusters == 4, "batches find the planted clusters"
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=20, deadline=None)
+def test_batches_score_from_one_state(seed):
+    """A batch gives each object its best label given all others, and counts stay exact."""
+    partition, _ = draw_partition(seed)
+    for d, size in enumerate(partition.data.sizes):
+        if any(d in t.domains and t.domains.count(d) > 1 for t in partition.data.tables):
+            continue  # blocks of the own cluster are approximate in a batch
+        best = partition.conditional(d).argmax(axis=1)
+        before, m = partition.labels[d].copy(), partition.sizes[d]
+        partition.sweep(d, np.arange(size, dtype=np.int32), batch=size, limit=m.size)
+        alone = m[before] == 1
+        assert np.array_equal(partition.labels[d][~alone], best[~alone].astype(np.int32))
+        sums = partition.state.s.copy()
+        add_up_cells(partition.data.layout, partition.state)
+        assert sums == pytest.approx(partition.state.s, abs=1e-9)
+        partition.renumber()
+
+
+def test_chains_that_do_not_move_are_called_an_ensemble():
+    """Certain labels: predictions average over local optima, and the summary says so."""
+    rng = np.random.default_rng(3)
+    z = np.arange(36) % 3
+    p = np.array([[0.9, 0.1, 0.5], [0.1, 0.9, 0.2], [0.5, 0.3, 0.05]])
+    cells = np.argwhere(rng.random((36, 36, 12)) < p[z][:, z][:, :, None])
+    relation = Relation([tuple(c) for c in cells.tolist()], {"a": "x", "b": "x", "c": "y"})
+    model = MultiIRM(random_state=0).fit({"r": relation})
+    assert model.result_.moved < 0.01
+    assert 1 <= len(model.result_.samples) <= 12
+    assert "ensemble" in model.summary()
+    best = model.result_.samples[0]
+    assert np.array_equal(best.labels[0], numbered(model.result_.labels)[0])

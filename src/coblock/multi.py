@@ -27,6 +27,7 @@ from coblock.model import checks
 from coblock.model.checks import Inference, Kind
 from coblock.model.dataset import Dataset, find_objects
 from coblock.model.likelihoods.degrees import PREFIX
+from coblock.model.multi_partition import use_threads
 from coblock.model.multi_result import (
     MultiRecord,
     MultiResult,
@@ -69,8 +70,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
 
     The objects of each domain are clustered by all relations they are in. The search looks for
     the labels with the largest evidence, from spectral starts, by sweeps, merges and splits.
-    Samples from the posterior around them follow where the data are small and labels are
-    uncertain; predictions average over them.
+    Where the data are small, Gibbs chains from the best local optima follow, and predictions
+    average over their samples. Where labels are so certain that the chains do not move, they
+    average over the local optima with equal weights: an ensemble, not the posterior.
 
     Parameters
     ----------
@@ -94,7 +96,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         Most sweeps, those of the samples included. Gibbs does them all and averages the second
         half.
     random_state : int, RandomState or None
-        Seed. The same seed gives the same bits.
+        Seed. The same seed gives the same bits, at any number of threads.
+    n_jobs : int or None, default=None
+        Number of threads; None is 1 and -1 all processors.
     callback : callable, optional
         Called with the record of each sweep; the fit ends when it returns True.
     checkpoint : str or Path, optional
@@ -140,6 +144,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         tol: float = 1e-5,
         max_iter: int = 2000,
         random_state: Any = None,
+        n_jobs: int | None = None,
         callback: Any = None,
         checkpoint: str | Path | None = None,
     ) -> None:
@@ -151,6 +156,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.callback = callback
         self.checkpoint = checkpoint
 
@@ -168,7 +174,8 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         limits, corrected = self._limits(data), check_degree_choice(data, relations)
         if is_binary(data):
             same = {name: getattr(self, name) for name in PASSED_ON}
-            irm = IRM(**same, checkpoint=self.checkpoint, degree_corrected=corrected)
+            irm = IRM(**same, n_jobs=self.n_jobs, checkpoint=self.checkpoint)
+            irm.set_params(degree_corrected=corrected)
             irm.set_params(callback=self._binary_callback(data, settings))
             self._publish(fit_binary(data, limits, irm, settings, keep=keep))
             return
@@ -186,9 +193,10 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
                 Path(self.checkpoint).unlink(missing_ok=True)
 
     def _run(self, fit: MultiFit, callback: Any) -> None:
-        """Run a fit to its end, and publish its result."""
-        fit.run(callback)
-        result = fit.result()
+        """Run a fit to its end on the threads that are asked for, and publish its result."""
+        with use_threads(self.n_jobs):
+            fit.run(callback)
+            result = fit.result()
         if fit.phase == "variational" and self.tol > 0:
             warn_if_not_converged(result, fit.settings)
         self._publish(result)

@@ -147,11 +147,6 @@ def summarise_several(result: MultiResult) -> str:
             f"{table.name}({', '.join(table.places)}): {table.likelihood.name}, {shape} blocks, "
             f"log evidence {result.partition.relation_evidence(r):,.1f}"
         )
-    if result.samples:
-        lines.append(f"Predictions average over {len(result.samples)} sampled partitions.")
-    elif result.soft is not None:
-        lines.append("Predictions are those of the memberships: no samples were drawn.")
-    else:
-        lines.append("Predictions are those of the best partition: no samples were drawn.")
+    lines.append(result.averages)
     sweeps = len(result.trace)
     return "\n".join([*lines, f"Log evidence {result.log_evidence:,.1f} after {sweeps} sweeps."])

@@ -14,7 +14,8 @@ from coblock.inference.multi_gibbs import (
     is_kept,
     take_sample,
 )
-from coblock.inference.multi_search import MultiSearch, sweep_all
+from coblock.inference.multi_posterior import MultiChains, is_affordable
+from coblock.inference.multi_search import MultiSearch
 from coblock.inference.multi_start import spectral_points, start_labels
 from coblock.inference.multi_variational import (
     MultiVariational,
@@ -32,9 +33,6 @@ from coblock.model.multi_result import MultiRecord, MultiResult, MultiSample, ra
 from coblock.model.multi_state import MultiState
 
 MOST_STARTS = 4  # spectral starts of a small data set
-FIRST_SWEEPS = 10  # of the chain, after which it must have moved
-LEAST_MOVED = 0.01  # fraction of the labels; a chain that moves less is not averaged over
-MOST_SWEEPS = 270  # of the chain
 
 
 @dataclass(slots=True)
@@ -51,8 +49,9 @@ class MultiFit:
     settings: Settings
     search: MultiSearch | None = None  # where the settings ask for one
     soft: MultiVariational | None = None  # sweeps of CVB0, ACVB0 or VB
-    chain: MultiPartition | None = None
-    samples: list[MultiSample] = field(default_factory=list)
+    chains: MultiChains | None = None  # samples around the partition found
+    chain: MultiPartition | None = None  # Gibbs sampling,
+    samples: list[MultiSample] = field(default_factory=list)  # and its samples
     trace: list[MultiRecord] = field(default_factory=list)
     rng: np.random.Generator = field(init=False)
 
@@ -99,24 +98,12 @@ class MultiFit:
         """Whether the last phase has ended; Gibbs goes on while there are sweeps left."""
         phase, settings = self.phase, self.settings
         if phase == "posterior":
-            return not settings.averages or self._chain_has_ended()
+            if self.chains is None:
+                return not (settings.averages and is_affordable(sum(self.data.sizes)))
+            return self.chains.finished
         if phase == "variational" and self.soft is not None and self.trace:
             return self.soft.may_stop and last_change(self.trace, settings) < settings.tol
         return False
-
-    def _chain_has_ended(self) -> bool:
-        """Return whether all samples are drawn, or the chain does not move, or is too costly."""
-        sweeps = self._moved()
-        affordable = SEARCH.chain_visits // sum(self.data.sizes)
-        if affordable < SEARCH.chain_burn_in + SEARCH.fewest_samples * SEARCH.sweeps_per_sample:
-            return True
-        if len(sweeps) >= FIRST_SWEEPS and np.mean(sweeps) < LEAST_MOVED:
-            return True
-        return len(sweeps) >= min(affordable, MOST_SWEEPS)
-
-    def _moved(self) -> list[float]:
-        """Return the fractions of labels that the sweeps of the posterior chain have changed."""
-        return [record.moved or 0.0 for record in self.trace if record.phase == "posterior"]
 
     def result(self) -> MultiResult:
         """Return what has been found so far; clusters are numbered by size."""
@@ -126,15 +113,14 @@ class MultiFit:
             assert self.chain is not None
             kept = (self.samples, self.trace, self.settings.max_iter)
             return gibbs_result(self.data, self.chain, *kept)
-        best, sweeps = self.best, self._moved()
-        moves = bool(sweeps) and np.mean(sweeps) >= LEAST_MOVED
+        best = self.best
         return MultiResult(
             data=self.data,
             labels=[rank_by_size(label) for label in best.labels],
             priors=best.priors,
             alpha=best.alpha,
             log_evidence=best.log_bound(),
-            samples=self.samples if moves else [],
+            samples=[] if self.chains is None else self.chains.samples,
             trace=self.trace,
             converged=self.finished,
         )
@@ -165,14 +151,12 @@ class MultiFit:
             if is_kept(number, self.settings.max_iter):
                 self.samples.append(take_sample(partition))
         else:
-            if self.chain is None:
-                self.chain = self.best.copy()
-            partition = self.chain
-            moved = sweep_all(partition, self.rng, self.limits, sampled=True, exact=True)
-            draw_hyperparameters(partition, self.rng)
-            sweeps = len(self._moved()) + 1
-            if sweeps > SEARCH.chain_burn_in and sweeps % SEARCH.sweeps_per_sample == 0:
-                self.samples.append(take_sample(partition))
+            assert self.search is not None
+            if self.chains is None:
+                modes = (self.best, self.search.modes, self.seed, self.limits)
+                self.chains = MultiChains.from_modes(*modes)
+            partition = self.chains.chains[0]
+            moved = self.chains.sweep()
         clusters = tuple(m.size for m in partition.sizes)
         evidence, seconds = partition.log_joint(), perf_counter() - began
         return MultiRecord(number, phase, evidence, clusters, moved, seconds, 2.0 * moved)

@@ -1,7 +1,7 @@
 """The search for the partition of all domains with the largest evidence (RELATIONS 9, 16)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
@@ -10,9 +10,10 @@ from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Indices
 from coblock.kernels.tensor_classes import stored_statistics
 from coblock.model.multi_partition import MultiPartition
+from coblock.model.multi_result import MultiSample
 
 LEAST_GAIN = 0.5  # nats; a round of moves, or a perturbation, that gains less has failed,
-ROUND_GAIN = 2e-5  # as has one that gains less than this share of the evidence
+ROUND_GAIN = 1e-4  # as has one that gains less than this share of the evidence
 MOST_FAILURES = 4  # perturbations without gain that end the search
 SPLIT_SWEEPS = 3  # over the members of a cluster that is split
 SPLIT_BATCHES = 4  # of members that are moved together, in each of these sweeps
@@ -21,6 +22,8 @@ SEQUENTIAL_UP_TO = 1000  # objects of a domain; so few are moved one after anoth
 BATCHES = 25  # and more in so many batches
 MOST_BLOCKS = 2**23  # of a relation: no cluster is opened beyond; a sweep takes time for each
 FEW_CLUSTERS = 3  # per domain, up to which splits are valued at learnt hyperparameters
+MOST_MODES = 12  # local optima that are kept
+SAME_MODE = 1e-3  # nats; local optima that differ by less are the same
 ALL_PAIRS = 30  # clusters up to which all pairs are candidates for a merge,
 NEIGHBOURS = 3  # and nearest clusters that are candidates beyond
 
@@ -33,7 +36,10 @@ def sweep_all(
     sampled: bool = False,
     exact: bool = False,
 ) -> float:
-    """Update the labels of all domains once; return the fraction that changed."""
+    """Update the labels of all domains once; return the fraction that changed.
+
+    An exact sweep moves one object after another and leaves the hyperparameters as they are.
+    """
     before, moved = partition.state.label.copy(), 0.0
     for d, size in enumerate(partition.data.sizes):
         order = rng.permutation(size).astype(np.int32)
@@ -46,7 +52,8 @@ def sweep_all(
         moved = max(moved, float(changed.mean()))
         partition.renumber()
         before = partition.state.label.copy()
-    partition.learn()
+    if not exact:
+        partition.learn()
     return moved
 
 
@@ -68,6 +75,8 @@ class MultiSearch:
     failures: int = 0  # perturbations since the best was found
     last: float = -np.inf  # evidence after the last round of this local search
     best: MultiPartition | None = None
+    modes: list[MultiSample] = field(default_factory=list)  # other local optima, the best first
+    evidence: list[float] = field(default_factory=list)  # of them
 
     @property
     def finished(self) -> bool:
@@ -110,6 +119,7 @@ class MultiSearch:
         simplify(self.partition, self.rng, self.limits)
         self.partition.renumber()
         found = self.partition.log_joint()
+        self._keep_mode(found)
         if self.best is None or rises_enough(self.best.log_joint(), found):
             self.best, self.failures = self.partition.copy(), 0
         elif not self.starts:
@@ -124,6 +134,17 @@ class MultiSearch:
                 perturb(self.partition, self.rng, self.limits, self.perturbations)
                 self.perturbations += 1
                 self.climbing, self.sampled = False, 0
+
+    def _keep_mode(self, evidence: float) -> None:
+        """Keep a local optimum that is not known yet, if it is among the best ones."""
+        if any(abs(evidence - each) < SAME_MODE for each in self.evidence):
+            return
+        at = sum(each > evidence for each in self.evidence)
+        labels = [label.copy() for label in self.partition.labels]
+        sample = MultiSample(labels, list(self.partition.priors), list(self.partition.alpha))
+        self.modes.insert(at, sample)
+        self.evidence.insert(at, evidence)
+        del self.modes[MOST_MODES:], self.evidence[MOST_MODES:]
 
 
 def rises_enough(before: float, after: float) -> bool:

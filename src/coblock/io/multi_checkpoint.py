@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from coblock.inference.multi_fit import MultiFit
+from coblock.inference.multi_posterior import MultiChains
 from coblock.inference.multi_search import MultiSearch
 from coblock.inference.multi_variational import MultiVariational, make_variational
 from coblock.inference.settings import Settings, read_multi_settings
@@ -33,7 +34,7 @@ from coblock.model.multi_state import MultiState
 
 COUNTERS = ("sampled", "perturbations", "failures")  # of the search
 SEARCH_ENTRIES: dict[str, Any] = {
-    **dict.fromkeys(("starts", *COUNTERS), int),
+    **dict.fromkeys(("starts", "modes", *COUNTERS), int),
     **dict.fromkeys(("climbing", "has_best", "shapes_learnt"), bool),
     **{"last": float | None},
 }
@@ -48,9 +49,9 @@ FORMAT = Format(
     {
         **dict.fromkeys(("domains", "relations", "phases", "limits"), list),
         **dict.fromkeys(("parameters", "rng"), dict),
-        **dict.fromkeys(("seed", "max_iter", "samples"), int),
+        **dict.fromkeys(("seed", "max_iter", "samples", "chains"), int),
         **dict.fromkeys(("search", "soft"), dict | None),
-        **{"has_chain": bool, "written_by": str},
+        "written_by": str,
     },
     known="2 only",
     other_version="Go on with the version that wrote it, or begin the fit anew.",
@@ -101,16 +102,17 @@ class MultiCheckpoint:
 def write(fit: MultiFit, path: Path, parameters: Mapping[str, object], data: Tensors) -> None:
     """Write a fit between two sweeps, completely or not at all."""
     search, soft, tensors = fit.search, fit.soft, dict(data)
-    tensors |= multi_file.sample_tensors(fit.samples)
     tensors |= multi_file.trace_tensors(fit.trace, len(fit.data.domains))
+    partitions = [] if fit.chain is None else [fit.chain]
+    samples = fit.samples
+    if fit.chains is not None:
+        partitions, samples = fit.chains.chains, fit.chains.samples
+        tensors["chain_moved"] = np.array(fit.chains.moved, np.float64)
+    tensors |= multi_file.sample_tensors(samples)
+    for t, partition in enumerate(partitions):
+        tensors |= _partition_tensors(partition, f"chain_{t}_")
     if search is not None:
-        tensors |= _partition_tensors(search.partition, "")
-        if search.best is not None:
-            tensors |= _partition_tensors(search.best, "best_")
-        for t, start in enumerate(search.starts):
-            tensors |= {f"start_{t}_labels_{d}": label for d, label in enumerate(start)}
-    if fit.chain is not None:
-        tensors |= _partition_tensors(fit.chain, "chain_")
+        tensors |= _search_tensors(search)
     if soft is not None:
         tensors |= _soft_tensors(soft)
     entries = multi_file.data_entries(fit.data) | {
@@ -120,19 +122,30 @@ def write(fit: MultiFit, path: Path, parameters: Mapping[str, object], data: Ten
         "rng": fit.rng.bit_generator.state,
         "seed": fit.seed,
         "max_iter": fit.settings.max_iter,
-        "samples": len(fit.samples),
+        "samples": len(samples),
+        "chains": len(partitions),
         "search": None if search is None else _search_entries(search),
         "soft": None if soft is None else {name: getattr(soft, name) for name in SOFT_ENTRIES},
-        "has_chain": fit.chain is not None,
         "written_by": version("coblock"),
     }
     plain = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     container.write_container(path, FORMAT, entries, plain)
 
 
+def _search_tensors(search: MultiSearch) -> Tensors:
+    tensors = _partition_tensors(search.partition, "")
+    if search.best is not None:
+        tensors |= _partition_tensors(search.best, "best_")
+    for t, start in enumerate(search.starts):
+        tensors |= {f"start_{t}_labels_{d}": label for d, label in enumerate(start)}
+    tensors |= multi_file.sample_tensors(search.modes, "mode")
+    return tensors | {"mode_evidence": np.array(search.evidence, np.float64)}
+
+
 def _search_entries(search: MultiSearch) -> Header:
     return {
         "starts": len(search.starts),
+        "modes": len(search.modes),
         **{name: int(getattr(search, name)) for name in COUNTERS},
         "climbing": search.climbing,
         "shapes_learnt": search.partition.shapes_learnt,
@@ -179,7 +192,7 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
     fits = len(limits) == len(domains)
     fits &= all(each is None or (type(each) is int and each > 0) for each in limits)
     require(fits, "its limits do not fit.")
-    numbers = [header[name] for name in ("seed", "samples")]
+    numbers = [header[name] for name in ("seed", "samples", "chains")]
     require(min(numbers) >= 0 and header["max_iter"] > 0, "a number in it is negative.")
     rng = np.random.default_rng(0)
     rng.bit_generator.state = header["rng"]
@@ -187,14 +200,13 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
     fit.data, fit.seed, fit.limits, fit.rng = data, header["seed"], tuple(limits), rng
     asked = read_multi_settings(header["parameters"])
     fit.settings = replace(asked, max_iter=header["max_iter"])
-    fit.search = fit.soft = fit.chain = None
+    fit.search = fit.soft = fit.chain = fit.chains = None
+    fit.samples = []
     if header["search"] is not None:
         fit.search = _read_search(header["search"], tensors, fit)
-    if header["has_chain"]:
-        fit.chain = restore(data, *multi_file.read_partition(tensors, data, "chain_"))
+    _read_chains(header, tensors, fit)
     if header["soft"] is not None:
         fit.soft = _read_soft(header["soft"], tensors, fit)
-    fit.samples = multi_file.read_samples(header["samples"], tensors, data)
     fit.trace = multi_file.read_trace(header["phases"], tensors, data)
     _check_phases(fit)
     return fit
@@ -206,7 +218,8 @@ def _check_phases(fit: MultiFit) -> None:
     fits = {record.phase for record in fit.trace} <= set(phases)
     fits &= ("search" in phases) == (fit.search is not None)
     searching = fit.search is not None and not fit.search.finished
-    fits &= fit.chain is None or (phases[-1] in {"posterior", "gibbs"} and not searching)
+    fits &= fit.chain is None or phases[-1] == "gibbs"
+    fits &= fit.chains is None or (phases[-1] == "posterior" and not searching)
     fits &= fit.soft is None or (phases[-1] == "variational" and not searching)
     fits &= fit.search is not None or fit.chain is not None or fit.soft is not None
     require(fits, "its phases do not fit.")
@@ -214,7 +227,9 @@ def _check_phases(fit: MultiFit) -> None:
 
 def _read_search(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiSearch:
     data, entry = fit.data, multi_file.read_entry(header, SEARCH_ENTRIES)
-    require(min(entry[name] for name in ("starts", *COUNTERS)) >= 0, "a number is negative.")
+    require(
+        min(entry[name] for name in ("starts", "modes", *COUNTERS)) >= 0, "a number is negative."
+    )
     starts = [
         [
             multi_file.valid_labels(tensors.take(f"start_{t}_labels_{d}", (n,), np.int32))
@@ -236,6 +251,8 @@ def _read_search(header: Header, tensors: StoredTensors, fit: MultiFit) -> Multi
         **{name: entry[name] for name in COUNTERS},
         last=-np.inf if entry["last"] is None else entry["last"],
         best=best,
+        modes=multi_file.read_samples(entry["modes"], tensors, data, "mode"),
+        evidence=tensors.take("mode_evidence", (entry["modes"],), np.float64).tolist(),
     )
 
 
@@ -254,6 +271,21 @@ def _read_soft(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiVa
         require(all(a.shape == b.shape for a, b in pairs), "its averages do not fit.")
     soft.changes = tensors.take("soft_changes", (soft.number,), np.float64).tolist()
     return soft
+
+
+def _read_chains(header: Header, tensors: StoredTensors, fit: MultiFit) -> None:
+    """Read the chain of Gibbs sampling, or those around the partition found."""
+    samples = multi_file.read_samples(header["samples"], tensors, fit.data)
+    chains = [
+        restore(fit.data, *multi_file.read_partition(tensors, fit.data, f"chain_{t}_"))
+        for t in range(header["chains"])
+    ]
+    if fit.search is not None and chains:
+        moved = tensors.take("chain_moved", (None,), np.float64).tolist()
+        fit.chains = MultiChains(fit.seed, fit.limits, fit.search.modes, chains, moved, samples)
+        return
+    require(len(chains) <= 1 and bool(chains) >= bool(samples), "its chains do not fit.")
+    fit.chain, fit.samples = chains[0] if chains else None, samples
 
 
 @contextmanager

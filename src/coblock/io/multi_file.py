@@ -120,15 +120,15 @@ def data_entries(data: Dataset) -> Header:
     }
 
 
-def sample_tensors(samples: list[MultiSample]) -> Tensors:
+def sample_tensors(samples: list[MultiSample], prefix: str = "sample") -> Tensors:
     """Return labels and hyperparameters of all samples as tensors; none without samples."""
     if not samples:
         return {}
-    tensors: Tensors = {"sample_alpha": np.array([s.alpha for s in samples])}
+    tensors: Tensors = {f"{prefix}_alpha": np.array([s.alpha for s in samples])}
     for d in range(len(samples[0].labels)):
-        tensors[f"sample_labels_{d}"] = np.stack([s.labels[d] for s in samples])
+        tensors[f"{prefix}_labels_{d}"] = np.stack([s.labels[d] for s in samples])
     for r in range(len(samples[0].priors)):
-        tensors[f"sample_prior_{r}"] = np.stack([s.priors[r] for s in samples])
+        tensors[f"{prefix}_prior_{r}"] = np.stack([s.priors[r] for s in samples])
     return tensors
 
 
@@ -291,19 +291,21 @@ def read_memberships(
     return found
 
 
-def read_samples(count: int, tensors: StoredTensors, data: Dataset) -> list[MultiSample]:
+def read_samples(
+    count: int, tensors: StoredTensors, data: Dataset, prefix: str = "sample"
+) -> list[MultiSample]:
     """Return the samples of a file."""
     if count == 0:
         return []
     require(count > 0, "its number of samples is negative.")
     labels = [
-        tensors.take(f"sample_labels_{d}", (count, n), np.int32) for d, n in enumerate(data.sizes)
+        tensors.take(f"{prefix}_labels_{d}", (count, n), np.int32) for d, n in enumerate(data.sizes)
     ]
     priors = [
-        tensors.take(f"sample_prior_{r}", (count, None), np.float64)
+        tensors.take(f"{prefix}_prior_{r}", (count, None), np.float64)
         for r in range(len(data.tables))
     ]
-    alpha = tensors.take("sample_alpha", (count, len(data.sizes)), np.float64)
+    alpha = tensors.take(f"{prefix}_alpha", (count, len(data.sizes)), np.float64)
     require((alpha > 0).all(), "a concentration is not positive.")
     return [
         MultiSample(

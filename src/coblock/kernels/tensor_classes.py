@@ -26,7 +26,7 @@ class Classes(NamedTuple):
     """Clusters of each domain that are in use, by size."""
 
     label: Indices  # (domains, capacity) class of a cluster
-    count: Indices  # (domains,) number of classes
+    number: Indices  # (domains,) number of classes
     start: Offsets  # (domains, capacity + 1) into ``member``
     member: Indices  # (domains, capacity) clusters, one class after another
 
@@ -34,7 +34,7 @@ class Classes(NamedTuple):
 class Tuples(NamedTuple):
     """Tuples of clusters, each of which stands for blocks with the same statistics."""
 
-    index: Indices  # (tuples, places)
+    cluster: Indices  # (tuples, places)
     times: Floats  # (tuples,) number of blocks
 
 
@@ -116,7 +116,7 @@ def list_tuples(  # noqa: PLR0912 - one loop
         e, left, count = layout.domain[begin + p], 0, 0
         for q in range(p, arity):
             left += layout.domain[begin + q] == d
-        most = times.size * (classes.count[e] + named.size)
+        most = times.size * (classes.number[e] + named.size)
         longer, product = np.empty((most, arity), np.int32), np.empty(most)
         for t in range(times.size):
             n_named, missing = 0, 0
@@ -138,7 +138,7 @@ def list_tuples(  # noqa: PLR0912 - one loop
                     continue
                 longer[count], longer[count, p], product[count] = index[t], named[u], times[t]
                 count += 1
-            for each in range(classes.count[e] if missing < left or e != d else 0):
+            for each in range(classes.number[e] if missing < left or e != d else 0):
                 if missing > left or state.m[e, classes.member[e, classes.start[e, each]]] == 0.0:
                     continue
                 excluded = other if e == d else -1
@@ -175,7 +175,7 @@ def empty_gain(
     rest, plus = np.empty(S), np.empty(S)
     zero, prior = layout.zero[r], state.prior[r]
     for t in range(tuples.times.size):
-        index = tuples.index[t]
+        index = tuples.cluster[t]
         left = block_total(layout, state, r, index, d, weight, less, -1)
         grown = block_total(layout, state, r, index, d, weight, less, k) - left
         if grown != 0.0:
@@ -272,12 +272,12 @@ def relation_statistics(layout: Layout, state: State, r: int) -> tuple[Floats, F
     tuples = list_tuples(layout, state, find_classes(layout, state), r, d, nothing, -1)
     rows, count = np.empty((2 * n + tuples.times.size, statistics.shape[1])), np.ones(2 * n)
     rows[:n], count[n:] = statistics, -1.0
-    weight = np.ones(tuples.index.shape[1])
+    weight = np.ones(tuples.cluster.shape[1])
     for t in range(rows.shape[0] - n):
         if t < n:
             total = cells[t]
         else:
-            index = tuples.index[t - n]
+            index = tuples.cluster[t - n]
             total = block_total(layout, state, r, index, -1, weight, -1, -1)
         for u in range(rows.shape[1]):
             rows[n + t, u] = layout.zero[r, u] * total

@@ -113,7 +113,7 @@ def merged_value(
         wanted = np.array([first], np.int32)
         tuples = list_tuples(layout, state, classes, r, d, wanted, second)
         for t in range(tuples.times.size):
-            table = (tuples.index[t], second, first, False)
+            table = (tuples.cluster[t], second, first, False)
             value = merged_block(layout, state, gain, r, d, *table)
             result += tuples.times[t] * value
     blocks = stored_blocks(layout, state, r, d, members)

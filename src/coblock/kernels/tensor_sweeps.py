@@ -65,7 +65,7 @@ def empty_parts(
     zeros: ZeroGains,
 ) -> None:
     """Write the gains of an object without cells as if nothing were stored."""
-    C = classes.count[d]
+    C = classes.number[d]
     zeros.empty[:C], zeros.own[:C], zeros.cross[:C, :C] = 0.0, 0.0, 0.0
     one, two = np.empty(1, np.int32), np.empty(2, np.int32)
     weight = np.ones(layout.domain.size)

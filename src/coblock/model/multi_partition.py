@@ -1,10 +1,14 @@
 """Hard labels of all domains, with the statistics of all blocks (RELATIONS 3, 5)."""
 
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+from joblib import effective_n_jobs
 from scipy.special import gammaln, softmax
 
 from coblock.kernels import Floats, Indices, gain_list
@@ -44,6 +48,34 @@ PARTS, SMALLEST_PART = 8, 32  # parts of a batch, for threads; objects of a part
 SPARE = 0.15  # share of empty clusters that sweeps may open before the tables are enlarged
 
 
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+THREADS: ContextVar[Executor | None] = ContextVar("threads", default=None)
+
+
+@contextmanager
+def use_threads(n_jobs: int | None) -> Iterator[None]:
+    """Share batches, merges and chains among so many threads; the bits stay the same."""
+    jobs = effective_n_jobs(n_jobs)
+    if jobs == 1:
+        yield
+        return
+    with ThreadPoolExecutor(jobs) as threads:
+        token = THREADS.set(threads)
+        try:
+            yield
+        finally:
+            THREADS.reset(token)
+
+
+def map_threads(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+    """Return the results for all items, in their order; threads share them if there are some."""
+    threads = THREADS.get()
+    if threads is None or len(items) == 1:
+        return [function(item) for item in items]
+    return list(threads.map(function, items))
+
+
 @dataclass(slots=True)
 class MultiPartition:
     """Labels of each domain, the statistics of the blocks they give, and hyperparameters.
@@ -58,7 +90,6 @@ class MultiPartition:
     degrees: DegreeLayout | None = None  # where relations are degree-corrected
     state: State = field(init=False)
     gains: object = field(init=False)
-    threads: Executor | None = None
 
     @classmethod
     def from_labels(
@@ -139,7 +170,6 @@ class MultiPartition:
         other = MultiPartition(self.data, priors, list(self.alpha), self.shapes_learnt, degrees)
         other.gains = self.gains
         other.state = State._make(array.copy() for array in self.state)
-        other.threads = self.threads
         return other
 
     def adopt(self, other: "MultiPartition") -> None:
@@ -318,7 +348,7 @@ class MultiPartition:
         def add_stored(part: slice) -> None:
             stored_parts(layout, state, gains, d, used[part], start, member, *stored)
 
-        self.map(add_stored, parts(used.size))
+        map_threads(add_stored, parts(used.size))
         base, own = base + stored[0], own + stored[1]
         label = np.empty(objects.size, np.int32)
 
@@ -326,16 +356,8 @@ class MultiPartition:
             table = (objects[part], uniform[part], allowed, opens, base, own, label[part])
             score_batch(layout, state, gains, d, *table)
 
-        self.map(score, parts(objects.size))
+        map_threads(score, parts(objects.size))
         apply_moves(layout, state, d, objects, label, allowed.size)
-
-    def map(self, function: Callable[[slice], None], items: list[slice]) -> None:
-        """Call a function for all items, on threads where there are some."""
-        if self.threads is None or len(items) == 1:
-            for item in items:
-                function(item)
-        else:
-            list(self.threads.map(function, items))
 
     def conditional(self, d: int, objects: Indices | None = None) -> Floats:
         """Return the cluster probabilities of objects given the labels of all others.
@@ -356,7 +378,7 @@ class MultiPartition:
             score_domain(layout, state, self.gains, d, chosen, allowed, *zeros, found)
             score[order[part]] = found
 
-        self.map(write, parts(objects.size))
+        map_threads(write, parts(objects.size))
         return softmax(score, axis=1)
 
     def merge_gains(self, d: int, pairs: Indices) -> Floats:
@@ -371,7 +393,7 @@ class MultiPartition:
             table = (classes, d, pairs[part], *members, gains[part])
             add_merge_gains(layout, state, self.gains, *table)
 
-        self.map(add, parts(len(pairs), 16))
+        map_threads(add, parts(len(pairs), 16))
         for r in range(len(self.data.tables)):
             gains += self._degree_merge_gains(r, d, pairs)
         return gains

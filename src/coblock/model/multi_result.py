@@ -15,6 +15,7 @@ from coblock.model.multi_degrees import Factors
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_state import MultiState
 
+LEAST_MOVED = 0.01  # fraction of the labels; chains that move less are not averaged over
 TOP = 4  # clusters of an object that predictions average over, given the labels of others
 LEAST_SHARE = 1e-4  # memberships that are smaller for all objects are left out
 
@@ -123,6 +124,28 @@ class MultiResult:
             tensors = [partition.tensor(r) for r in range(len(self.data.tables))]
             found.append(list(map(full_tensor, self.data.tables, tensors)))
         return found
+
+    @property
+    def moved(self) -> float | None:
+        """Fraction of the labels that a sweep of the chains changed; None without chains."""
+        found = [record.moved for record in self.trace if record.phase in {"posterior", "gibbs"}]
+        changed = [moved for moved in found if moved is not None]
+        return float(np.mean(changed)) if changed else None
+
+    @property
+    def averages(self) -> str:
+        """What predictions average over, in words."""
+        if not self.samples:
+            source = "the best partition" if self.soft is None else "the memberships"
+            return f"Predictions are those of {source}: no samples were drawn."
+        count, moved = len(self.samples), self.moved
+        if moved is not None and moved < LEAST_MOVED:
+            return (
+                f"Predictions average over {count} local optima of the search with equal weights. "
+                "They are an ensemble, not samples: chains from them did not move."
+            )
+        rate = "" if moved is None else f" A sweep moved {100.0 * moved:.1f} % of the labels."
+        return f"Predictions average over {count} sampled partitions.{rate}"
 
     def relation_number(self, name: str) -> int:
         """Return the position of a relation."""

@@ -27,7 +27,7 @@ INTERRUPTED = "Interrupted. The same command continues the fit."
 TABLES = ("csv", "parquet")
 Described = dict[str, dict[str, Any]]
 METHOD = ("inference", "init", "refine", "burn_in", "tol", "max_iter")
-USED = ("relation", "max_clusters", "seed", *METHOD)  # options of a fit of several relations
+USED = ("relation", "max_clusters", "seed", "jobs", *METHOD)  # of a fit of several relations
 READ = ("row", "column", "value", "wide", "layout", "absent", "query", "delimiter", "header")
 USED_OF_ONE = (*USED, *READ, "encoding", "max_columns", "max_unpacked", "likelihood")
 LIKELIHOODS = ("bernoulli", "poisson", "categorical", "normal")
@@ -136,6 +136,7 @@ def make_model(fit_options: FitOptions) -> "MultiIRM":
     return MultiIRM(
         max_clusters=parse_limits(fit_options.max_clusters),
         random_state=fit_options.seed,
+        n_jobs=fit_options.jobs,
         **{name: getattr(fit_options, name) for name in METHOD},
     )
 

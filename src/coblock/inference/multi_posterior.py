@@ -1,0 +1,93 @@
+"""Samples around the partitions that a search has found: chains or an ensemble (RELATIONS 10)."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from coblock.inference.multi_gibbs import draw_hyperparameters, take_sample
+from coblock.inference.multi_search import sweep_all
+from coblock.inference.settings import SEARCH
+from coblock.model.dataset import Dataset
+from coblock.model.multi_partition import MultiPartition, map_threads
+from coblock.model.multi_result import LEAST_MOVED, MultiSample, restore
+
+CHAINS = 4  # from the best local optima, at most
+FIRST_SWEEPS = 10  # of each chain, after which the chains must have moved
+BURN_IN = 15  # first sweeps of each chain, which are left out
+MOST_SWEEPS = 280  # of all chains
+
+
+@dataclass(slots=True)
+class MultiChains:
+    """Gibbs chains from the best local optima of a search; threads share them.
+
+    Clusters open and close, and hyperparameters are sampled. Where labels are so certain that the
+    chains do not move, they are not samples of the posterior: the local optima themselves, with
+    hyperparameters drawn, are then an ensemble of equal weights.
+    """
+
+    seed: int
+    limits: tuple[int | None, ...]
+    modes: list[MultiSample]  # local optima, the best first
+    chains: list[MultiPartition]
+    moved: list[float] = field(default_factory=list)  # fraction of the labels, by sweep
+    samples: list[MultiSample] = field(default_factory=list)
+
+    @classmethod
+    def from_modes(
+        cls,
+        best: MultiPartition,
+        modes: list[MultiSample],
+        seed: int,
+        limits: tuple[int | None, ...],
+    ) -> "MultiChains":
+        """Return chains from the best of these local optima."""
+        chains = [restore_sample(best.data, mode) for mode in modes[:CHAINS]]
+        return cls(seed, limits, modes, chains)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all samples are drawn, or the chains do not move."""
+        if len(self.moved) >= FIRST_SWEEPS and np.mean(self.moved) < LEAST_MOVED:
+            return True
+        objects = sum(self.chains[0].data.sizes)
+        sweeps = min(SEARCH.chain_visits // objects, MOST_SWEEPS)
+        return len(self.moved) >= sweeps // len(self.chains)
+
+    def sweep(self) -> float:
+        """Sweep each chain once and keep samples; return the fraction of labels that changed."""
+        number = len(self.moved)
+
+        def advance(chain: int) -> float:
+            partition, rng = self.chains[chain], np.random.default_rng([self.seed, chain, number])
+            moved = sweep_all(partition, rng, self.limits, sampled=True, exact=True)
+            draw_hyperparameters(partition, rng)
+            return moved
+
+        self.moved.append(float(np.mean(map_threads(advance, range(len(self.chains))))))
+        kept = number + 1 - BURN_IN
+        if kept > 0 and kept % SEARCH.sweeps_per_sample == 0:
+            self.samples += [take_sample(partition) for partition in self.chains]
+        if self.finished and np.mean(self.moved) < LEAST_MOVED:
+            self.samples = self._ensemble()
+        return self.moved[-1]
+
+    def _ensemble(self) -> list[MultiSample]:
+        """Return the local optima, with hyperparameters drawn."""
+        found = []
+        for number, mode in enumerate(self.modes):
+            partition = restore_sample(self.chains[0].data, mode)
+            draw_hyperparameters(partition, np.random.default_rng([self.seed, number]))
+            found.append(take_sample(partition))
+        return found
+
+
+def is_affordable(objects: int) -> bool:
+    """Return whether so many objects can be sampled often enough for an average."""
+    least = CHAINS * (BURN_IN + SEARCH.fewest_samples // CHAINS * SEARCH.sweeps_per_sample)
+    return SEARCH.chain_visits // objects >= least
+
+
+def restore_sample(data: Dataset, sample: MultiSample) -> MultiPartition:
+    """Return the partition of a sample."""
+    return restore(data, sample.labels, sample.priors, sample.alpha)
