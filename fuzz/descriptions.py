@@ -1,9 +1,16 @@
 """Fuzz target: descriptions of several relations, as TOML and as texts of the command line."""
 
 import random
+import traceback
 from pathlib import Path
 
-from coblock.io.relation_files import parse_relations, read_description, read_relations
+import coblock
+from coblock.io.relation_files import (
+    DescriptionError,
+    parse_relations,
+    read_description,
+    read_relations,
+)
 from coblock.io.tables import build_dataset
 
 SEEDS = {
@@ -30,4 +37,11 @@ def read(path: Path, _random_numbers: random.Random) -> None:
             given["data"] = str(path.parent / Path(str(given["data"])).name)
     else:
         described = read_description(path if path.suffix == ".toml" else path.parent / "a.toml")
-    build_dataset(read_relations(described))
+    relations = read_relations(described)
+    try:
+        build_dataset(relations)
+    except ValueError as error:  # a sentence of ours; one of another library is a finding
+        ours = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        if ours.is_relative_to(Path(coblock.__file__).parent):
+            raise DescriptionError(str(error)) from error
+        raise
