@@ -157,7 +157,7 @@ def test_answers_of_a_questionnaire_are_refused_with_advice(tmp_path):
     frame = wide_frame("often", "never")
     frame.iloc[0, 0] = "sometimes"
     path = written(tmp_path, "answers.csv", frame.to_csv())
-    with pytest.raises(ReadError, match=r"'never', 'often', 'sometimes'.* as in yes='sometimes'"):
+    with pytest.raises(ReadError, match=r"'never', 'often', 'sometimes'.* are: yes=WORD,WORD"):
         read(path)
     frame = frame.replace({"often": "1", "sometimes": "", "never": "0"})
     reading = read(written(tmp_path, "marks.csv", frame.to_csv()))

@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import adjusted_rand_score
 
-from coblock import IRM
+from coblock import IRM, Relation
 from coblock.analysis import tree as module
+from coblock.analysis.degree_tree import degree_merges, degree_partition
 from coblock.analysis.tree import Tree, build_tree, cut_result
 from coblock.datasets import load_senate
 from coblock.kernels.tree import add_merge_changes
-from coblock.model.partition import Partition
+from coblock.model.partition import Partition, numbered
 from coblock.model.result import Result
 from fabricated import large_result, one_domain_result, small_result
 from test_explain import KINDS, drawn_result
@@ -185,3 +187,49 @@ def test_a_relation_with_one_cluster_has_a_tree_without_merges():
     assert tree.merges == []
     assert tree.shown_levels() == [0]
     assert [order.tolist() for order in tree.order] == [[0], [0]]
+
+
+@pytest.mark.parametrize("kind", ["undirected", "directed", "bipartite"])
+def test_merges_of_a_degree_corrected_result_lose_what_its_evidence_says(kind):
+    rng = np.random.default_rng(3)
+    X = (rng.random((24, 24)) < 0.3).astype(float)
+    X = np.triu(X, 1) + np.triu(X, 1).T if kind == "undirected" else X * (1 - np.eye(24))
+    relation = Relation.build(X, kind=kind)
+    labels = [(np.arange(24) % (5 - d)).astype(np.int32) for d in range(len(relation.sizes))]
+    partition = degree_partition(relation, labels)
+    steps = degree_merges(relation, labels)
+    assert len(steps) == sum(int(label.max()) for label in labels)
+    for d in range(len(labels)):
+        merged, before = partition.copy(), partition.log_joint()
+        for at, first, second, loss in steps:
+            if at != d:
+                continue
+            merged.labels[d][merged.labels[d] == second] = first
+            numbered_again = merged.copy()
+            numbered_again.labels = numbered(numbered_again.labels)
+            after = numbered_again.log_joint()
+            assert_allclose(before - after, loss, atol=1e-8)
+            before = after
+
+
+def test_a_degree_corrected_tree_is_cut_by_the_corrected_evidence():
+    rng = np.random.default_rng(0)
+    side, pull = np.arange(80) % 2, rng.gamma(1.0, size=80)
+    rate = np.where(side[:, None] == side, 0.5, 0.03) * np.outer(pull, pull)
+    X = np.triu(rng.random((80, 80)) < 1 - np.exp(-rate), 1).astype(float)
+    model = IRM("undirected", degree_corrected=True, random_state=0).fit(X + X.T)
+    tree = model.tree()
+    assert_allclose(tree.cut(level=0).log_evidence, model.log_evidence_, rtol=2e-3)
+    linked = (X + X.T).sum(axis=1) > 3
+    label = tree.cut(2).labels[0][model.row_labels_]
+    assert adjusted_rand_score(side[linked], label[linked]) > 0.8
+
+
+def test_cuts_are_compared_with_direct_fits():
+    X = np.kron(np.eye(4), np.ones((6, 5)))
+    X[:12, :10] = 1.0
+    model = IRM(random_state=0).fit(X)
+    (found,) = model.compare_cuts([2])
+    assert found["cut"] == found["direct"] == (2, 2)
+    assert found["cut_log_evidence"] == pytest.approx(model.tree().cut(2).log_evidence)
+    assert found["direct_log_evidence"] <= model.log_evidence_

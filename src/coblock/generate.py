@@ -10,6 +10,8 @@ from coblock.io import refuse
 from coblock.kernels import Floats, Indices
 from coblock.model.checks import check_choice, check_number, check_whole_number
 
+__all__ = ["Drawn", "generate", "planted", "synth1", "synth2"]
+
 # Beta prior of the link probabilities, with the density (38 %) and the mean entropy of a cell
 # (0.32 nats) of the paper's synthetic relations.
 LINK_PRIOR = (0.3, 0.5)

@@ -1,7 +1,8 @@
 """The tree of blocks: clusters merged pair by pair at the least loss of evidence, down to one.
 
 The hyperparameters of the result are held while clusters are merged, so that losses add up
-(RELATIONS 9); the evidence of a cut is that of its labels with hyperparameters at their best.
+(RELATIONS 9); the evidence of a cut is that of its labels with hyperparameters at their best. Those
+of a degree-corrected result are of that model.
 """
 
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from coblock.analysis.degree_tree import degree_merges, degree_partition
 from coblock.analysis.explain import similarity
 from coblock.inference.moves import nearest_pairs
 from coblock.io import refuse
@@ -103,6 +105,8 @@ class Tree:
     def _evidence(self, labels: list[Indices]) -> float:
         pairs = zip(labels, self.result.labels, strict=True)
         fresh = [new[label] for new, label in pairs]
+        if is_degree_corrected(self.result):
+            return degree_partition(self.result.relation, fresh).log_bound()
         return float(Partition.from_labels(self.result.relation, fresh).log_joint())
 
     def shown_levels(self) -> list[int]:
@@ -112,6 +116,11 @@ class Tree:
             return list(range(count + 1))
         left = np.unique(np.rint(np.geomspace(1, count + 1, MOST_LEVELS)).astype(int))
         return sorted({0, *(count + 1 - left).tolist()})
+
+
+def is_degree_corrected(result: Result) -> bool:
+    """Return whether a result is of the degree-corrected model."""
+    return result.degrees is not None and result.degrees.model is not None
 
 
 def build_tree(result: Result) -> Tree:
@@ -127,9 +136,12 @@ def build_tree(result: Result) -> Tree:
     (4, (2, 2), (3, 3))
     """
     labels = [label.copy() for label in result.labels]
+    if is_degree_corrected(result):
+        merges = [Merge(*step) for step in degree_merges(result.relation, labels)]
+        return Tree(result, merges, [_leaf_order(result, d, merges) for d in range(len(labels))])
     partition = Partition.from_labels(result.relation, labels)
     names = [np.arange(int(label.max()) + 1) for label in labels]
-    merges: list[Merge] = []
+    merges = []
     for d in range(len(labels)):
         while names[d].size > MOST_COMPARED:
             _merge_nearest(partition, d, names, merges)

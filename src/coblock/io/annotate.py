@@ -15,6 +15,8 @@ from coblock.io.readers.edges import import_networkx
 from coblock.model.checks import check_choice
 from coblock.model.relation import Relation
 
+__all__ = ["label_anndata", "label_graph", "to_graph", "write_graph"]
+
 _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -19,6 +19,8 @@ from coblock.model.trace import SweepRecord
 if TYPE_CHECKING:
     import polars as pl
 
+__all__ = ["write_json", "write_tables"]
+
 Table: TypeAlias = Literal["rows", "columns", "blocks"]
 Library: TypeAlias = Literal["polars", "pandas"]
 TABLES: tuple[Table, ...] = get_args(Table)

@@ -21,9 +21,7 @@ from coblock.io.readers.text import TextLayout, read_text
 from coblock.model import checks
 from coblock.model.checks import Kind
 
-__all__ = [
-    "Limits", "ReadError", "Reader", "Reading", "TextLayout", "is_edges", "load_graph_file", "read",
-]  # fmt: skip
+__all__ = ["ReadError", "Reading", "load_graph_file", "read"]
 
 TEXT, EDGES = (".csv", ".tsv"), (".txt", ".edges", ".snap")
 TABLES, GRAPHS = (".parquet", ".arrow", ".feather", ".ipc"), (".graphml", ".gml")

@@ -273,8 +273,7 @@ def _refuse_unclear(
         refuse(
             f"{table.what} looks like a wide table with the answers {listed} in "
             f"{len(others):,} columns, but which of them are links is unknown. List those that "
-            f"are, with commas, as in yes={words[-1]!r}. The others are then no links, and blank "
-            "cells are unseen."
+            "are: yes=WORD,WORD. The others are then no links, and blank cells are unseen."
         )
 
 

@@ -63,8 +63,10 @@ def read_one(
     edges: Path, read_options: ReadOptions, fit_options: FitOptions, output: OutputOptions
 ) -> "dict[str, Relation]":
     """Read one relation with values that are not binary; print what was read."""
-    from coblock.io.readers import Limits, Reader, TextLayout
+    from coblock.io.readers import Reader
     from coblock.io.readers.edges import Columns
+    from coblock.io.readers.limits import Limits
+    from coblock.io.readers.text import TextLayout
     from coblock.io.relation_files import read_single
     from coblock.model.checks import KINDS, check_choice
 
