@@ -129,7 +129,7 @@ def split_degrees(partition: DegreePartition, limits: tuple[int, ...] | None) ->
 class DegreeSearch:
     """Climbs from several starts; the partition with the largest bound of the evidence is kept.
 
-    A climb is a sequence of rounds: a sweep, merges, or splits where nothing was merged, and
+    A climb is a sequence of rounds: a sweep, merges, splits where merges gain little, and
     hyperparameters. It ends when a round with splits gains little, or when the best climb so far
     is out of reach. The first climb starts with shape 1, the others with the learnt one. A model
     that may be plain is corrected only if it has more evidence by a few nats.
@@ -207,22 +207,32 @@ class DegreeSearch:
         moved = fraction_moved(before, partition.labels)
         partition.learn()
         partition.refresh()
-        merged = merge_degrees(partition)
-        if not merged:
+        merged, last = merge_degrees(partition), self.last_evidence
+        evidence = self._renew() if merged else partition.log_joint()
+        if not merged or (last is not None and evidence - last < least_gain(evidence)):
             split_degrees(partition, self.limits)
-        partition.learn()
-        partition.refresh()
+            evidence = self._renew()
         self.number += 1
-        evidence, last = partition.log_joint(), self.last_evidence
         self.last_evidence = evidence
-        if last is not None and self._has_ended(evidence, evidence - last, merged=merged):
+        if last is not None and self._has_ended(evidence, evidence - last):
             self.best, self.best_evidence = self._best_so_far()
             self.partition, self.last_evidence = None, None
         numbers = (2.0 * moved, leave_one_out, evidence, *partition.clusters)
         return SweepRecord(self.number, *numbers, clock(), moved)
 
-    def _has_ended(self, evidence: float, gain: float, *, merged: bool) -> bool:
+    def _renew(self) -> float:
+        """Learn hyperparameters and counts after moves; return the evidence."""
+        assert self.partition is not None
+        self.partition.learn()
+        self.partition.refresh()
+        return self.partition.log_joint()
+
+    def _has_ended(self, evidence: float, gain: float) -> bool:
         """Return whether a climb that has gained so much by a round is at its end."""
         behind = 0.0 if self.best_evidence is None else self.best_evidence - evidence
-        least = max(SEARCH.degree_gain, SEARCH.degree_share * abs(evidence))
-        return (gain < least and not merged) or behind > max(SEARCH.degree_reach * gain, 0.0)
+        return gain < least_gain(evidence) or behind > max(SEARCH.degree_reach * gain, 0.0)
+
+
+def least_gain(evidence: float) -> float:
+    """Return the gain below which a round ends a climb."""
+    return max(SEARCH.degree_gain, SEARCH.degree_share * abs(evidence))
