@@ -46,15 +46,15 @@ class Unchanged(random.Random):
 def run(target: Target, inputs: int, seed: int, keep: Path, *, kept: bool = False) -> list[str]:
     """Return the findings, one sentence each; with ``kept`` the counts are recorded.
 
-    Each input is written to the folder ``keep / "last"`` before it is read, so that an input that
-    crashes the process is found there. The unchanged samples are read first without a time limit,
-    because that compiles the kernels.
+    Each input is written to a folder in ``keep`` before it is read, so that an input that crashes
+    the process is found there. The unchanged samples are read first without a time limit, because
+    that compiles the kernels.
     """
     findings: list[str] = []
     counts: Counter[str] = Counter()
     random_numbers = random.Random(seed)
     mutator = Mutator([sample.content for sample in target.samples], random_numbers)
-    folder = keep / "last"
+    folder = keep / f"last-{target.name}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     for sample in target.samples:
         path = folder / sample.name

@@ -95,11 +95,12 @@ def test_a_line_of_a_million_fields_is_refused_at_once(tmp_path):
 
 @pytest.mark.parametrize("form", ["write_ipc", "write_ipc_stream"])
 @pytest.mark.parametrize("byte", [127])
-def test_arrow_messages_do_not_name_impossible_lengths(tmp_path, form, byte):
+@pytest.mark.parametrize("compression", ["uncompressed", "zstd", "lz4"])
+def test_arrow_messages_do_not_name_impossible_lengths(tmp_path, form, byte, compression):
     """Polars would allocate them and end the process; every eighth byte is the end of a number."""
     path, buffer = tmp_path / "edges.arrow", io.BytesIO()
     frame = pl.DataFrame({"a": ["a name of many letters"] * 9, "b": range(9)})
-    getattr(frame, form)(buffer)
+    getattr(frame, form)(buffer, compression=compression)
     content = buffer.getvalue()
     for position in range(len(content)):
         path.write_bytes(content[:position] + bytes([byte]) + content[position + 1 :])

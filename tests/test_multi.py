@@ -541,6 +541,14 @@ def test_bad_data_sets_are_refused_in_a_sentence(model):
         MultiIRM().fit([1])
 
 
+def test_names_that_end_in_nul_are_found():
+    pairs = [(f"u{i}\0", f"v{j}") for i in range(4) for j in range(3) if (i + j) % 2]
+    triples = [(*pair, "x") for pair in pairs]
+    model = MultiIRM(random_state=0).fit({"likes": Relation(triples, ["user", "item", "why"])})
+    found = model.predict("likes", user=["u0\0", "u1\0"], item=["v0", "v0"], why=["x", "x"])
+    assert found.shape == (2,)
+
+
 def test_limits_and_callbacks():
     fit = MultiIRM(max_clusters={"user": 1}, random_state=0, callback=lambda r: r.sweep == 3)
     fit.fit(shop())

@@ -204,6 +204,7 @@ def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.
     if domain.names is None:
         msg = f"The objects at place '{place}' have no names. Give positions from 0."
         raise ValueError(msg)
+    values = np.asarray(given, dtype=object)  # NumPy's own text loses NUL at the end of a name
     index = {name: o for o, name in enumerate(domain.names)}
     lost = [str(name) for name in values.ravel() if str(name) not in index]
     if lost:

@@ -219,12 +219,9 @@ def scan_table(path: Path, limits: "Limits") -> "pl.LazyFrame":
             limits.check_unpacked(EDGE_BYTES * lazy.select(pl.len()).collect().item(), path)
         else:
             content = path.read_bytes()
-            if content.startswith(b"ARROW1"):
-                check_file(content)
-                lazy = pl.read_ipc(content).lazy()
-            else:
-                check_stream(content)
-                lazy = pl.read_ipc_stream(content).lazy()
+            is_file = content.startswith(b"ARROW1")
+            limits.check_unpacked((check_file if is_file else check_stream)(content), path)
+            lazy = (pl.read_ipc if is_file else pl.read_ipc_stream)(content).lazy()
             limits.check_columns(len(lazy.collect_schema()), path)
     return lazy
 
