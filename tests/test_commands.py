@@ -164,7 +164,9 @@ def test_quiet_prints_nothing(edges, tmp_path):
 
 def test_a_log_has_lines_without_control_characters(edges, tmp_path):
     ran = coblock_("fit", edges, "--out", tmp_path / "o", env={"TERM": "xterm-256color"})
-    assert re.search(r"^sweep 1: change .*, bound .*, \d+ x \d+ clusters", ran.stderr, re.MULTILINE)
+    assert re.search(
+        r"^searching: \d+ x \d+ clusters, evidence .*, sweep 1,", ran.stderr, re.MULTILINE
+    )
     assert "\x1b" not in ran.stderr
     assert "\r" not in ran.stderr
 

@@ -21,7 +21,7 @@ from rich.table import Column
 
 from coblock.io import printable, shorten
 from coblock.io.relation_files import DescriptionError
-from coblock.model.trace import Callback, SweepRecord, sweep_line
+from coblock.model.trace import Callback, SweepRecord
 from coblock.ui.cli.options import OUTPUT, option, with_options
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class OutputOptions:
             warnings.simplefilter("always", ConvergenceWarning)
             if not self.quiet:
                 bar = progress_bar(console, model, fits)
-                shown = bar if console.is_terminal else nullcontext(progress_log(fits))
+                log = progress_log(fits, model.inference)
+                shown = bar if console.is_terminal else nullcontext(log)
                 model.set_params(callback=stack.enter_context(shown))
                 stack.callback(model.set_params, callback=None)
             yield caught
@@ -126,11 +127,7 @@ def progress_bar(console: Console, model: "IRM", fits: int) -> Iterator[Callback
                 left = forecast.seconds_left(sweep)
                 done = None if left is None else sweep.seconds / max(sweep.seconds + left, 1e-9)
                 time = f"{timedelta(seconds=round(left))} left, " if left and left >= 1.0 else ""
-                text = (
-                    f"{count(sweep)}{time}{phase_of(sweep, model.inference)}: "
-                    f"{sweep.row_clusters} x {sweep.column_clusters} clusters, "
-                    f"evidence {sweep.bound:,.0f}, sweep {sweep.sweep}"
-                )
+                text = f"{count(sweep)}{time}{progress_line(sweep, model.inference)}"
                 total = None if done is None else 1.0
                 progress.update(task, description=text, total=total, completed=done or 0.0)
 
@@ -152,7 +149,15 @@ def phase_of(sweep: SweepRecord, inference: str) -> str:
     return "searching" if sweep.change == 2.0 * sweep.moved else "averaging over samples"
 
 
-def progress_log(fits: int) -> Callback:
+def progress_line(sweep: SweepRecord, inference: str) -> str:
+    """Return phase, clusters and evidence of a fit under way."""
+    return (
+        f"{phase_of(sweep, inference)}: {sweep.row_clusters} x {sweep.column_clusters} clusters, "
+        f"evidence {sweep.bound:,.0f}, sweep {sweep.sweep}"
+    )
+
+
+def progress_log(fits: int, inference: str) -> Callback:
     """Return a callback that prints the first sweep, and then a line every few seconds."""
     printed, count, lock = -math.inf, fit_counter(fits), Lock()
 
@@ -162,7 +167,9 @@ def progress_log(fits: int) -> Callback:
             current = count(sweep)
             if monotonic() - printed >= LOG_INTERVAL:
                 printed = monotonic()
-                typer.echo(current + sweep_line(sweep), err=True)
+                typer.echo(
+                    f"{current}{progress_line(sweep, inference)}, {sweep.seconds:.1f} s", err=True
+                )
 
     return log
 
