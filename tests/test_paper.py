@@ -135,6 +135,63 @@ def test_finished_runs_are_not_repeated(folder):
     assert (folder / "paper.md").read_text() == page
 
 
+def finished_run(seed: int) -> tuple[Job, dict]:
+    """Return a job and a record as a run stores it."""
+    curves = {"bound": [-1.0], "leave_one_out": [-1.0], "curve": [], "oracle": -0.1}
+    curves |= {"commit": "abc", "clusters": [3, 3], "sweeps": 9, "wall": 1.0, "converged": True}
+    run = {"score": -0.123456789, "cpu": 1.0, "truncated": False, "limit": 9.0, "passed": {}}
+    return held_out("synth1", "acvb0", 20, seed), run | curves
+
+
+def test_runs_are_tracked_in_one_file_of_one_state_of_the_code(tmp_path):
+    store = Store(tmp_path / "runs", None, tmp_path / "paper.jsonl")
+    job, run = finished_run(0)
+    store.put(job, run)
+    store.track()
+    other, more = finished_run(1)
+    elsewhere = Store(tmp_path / "other runs", None, tmp_path / "paper.jsonl")
+    elsewhere.put(other, more)
+    elsewhere.track()
+    found = Store(tmp_path / "no runs", None, tmp_path / "paper.jsonl")
+    assert [found.get(each)["job"]["seed"] for each in (job, other)] == [0, 1]
+    assert found.get(job)["score"] == -0.123457
+    assert "bound" not in found.get(job), "no figure shows it"
+    assert found.get(held_out("synth1", "acvb0", 20, 2)) is None
+    assert found.measured_state == found.state
+    trial = Store(tmp_path / "no runs", 25, tmp_path / "paper.jsonl")
+    assert trial.get(job) is None
+
+
+def test_runs_of_another_state_are_kept_until_they_are_replaced(tmp_path, monkeypatch, capsys):
+    results = tmp_path / "paper.jsonl"
+    store = Store(tmp_path / "runs", None, results)
+    job, run = finished_run(0)
+    store.put(job, run)
+    monkeypatch.setitem(store.__dict__, "state", "an earlier one")
+    store.put(job, run)
+    store.track()
+    before = results.read_text()
+    now = Store(tmp_path / "none", None, results)
+    assert now.measured_state == "an earlier one" != now.state
+    assert now.get(job) is not None
+    assert Store(tmp_path / "none", None, results, replace=True).get(job) is None
+    places = ["--work", tmp_path / "none", "--out", tmp_path / "page.md", "--images", tmp_path]
+    words = [*map(str, places), "--results", str(results), "--relations", "synth1"]
+    assert main([*words, "--budget", "1"]) == 1
+    assert "Pass --replace" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, "--budget", "0"]) == 0
+    assert "`an earlier one`" in (tmp_path / "page.md").read_text()
+    assert results.read_text() == before
+
+
+def test_small_relations_have_twenty_seeds_in_the_full_protocol():
+    seeds = {name: {job.seed for job in plan(5) if job.relation == name} for name in PROTOCOL}
+    assert {name: len(found) for name, found in seeds.items()} == {
+        name: 5 if name.startswith("lastfm") else 20 for name in PROTOCOL
+    }
+    assert max(job.seed for job in plan(3)) == 2
+
+
 def test_page_without_runs_says_so_in_every_cell(tmp_path):
     request = Request(2, 0.0, 1.0, None, 1)
     write_page(tmp_path / "paper.md", tmp_path / "images", Store(tmp_path / "runs"), request)

@@ -18,7 +18,7 @@ from coblock.kernels.gibbs import RisingTables, block_value
 
 
 @kernel
-def gather_cells(domain: DomainView, other: DomainView, i: int, cells: Floats) -> None:
+def cells_by_cluster(domain: DomainView, other: DomainView, i: int, cells: Floats) -> None:
     """Write links (0) and observed non-links (1) of object ``i`` by cluster at the other end."""
     incidence = domain.incidence[0]
     cells[:] = 0.0
@@ -76,13 +76,13 @@ def allocate(
     one, two, log_q = domain.hard[ends[0]], domain.hard[ends[1]], 0.0
     parts.counts[:], parts.members[:] = 0, 0.0
     for s in range(2):
-        gather_cells(domain, other, ends[s], parts.cells)
+        cells_by_cluster(domain, other, ends[s], parts.cells)
         join(parts, ends[s], s, cluster_value(rising, parts.counts[s], parts.cells))
     for i in order:
         label = domain.hard[i]
         if label not in (one, two) or i in (ends[0], ends[1]):
             continue
-        gather_cells(domain, other, i, parts.cells)
+        cells_by_cluster(domain, other, i, parts.cells)
         first = cluster_value(rising, parts.counts[0], parts.cells)
         second = cluster_value(rising, parts.counts[1], parts.cells)
         odds = math.log(parts.members[1] / parts.members[0])
