@@ -298,6 +298,10 @@ def test_held_out_cells_of_all_relations_are_scored():
     assert "tagged" in page
     assert "10% held out in one run: 29 cells" in page
     assert "one block and degrees: the same cells predicted without clusters" in page
+    ran = coblock_("evaluate", *several, "--runs", 2, "--max-iter", 1, "--json")
+    assert ran.exit_code == 1
+    assert not json.loads(ran.stdout)["converged"]
+    assert "2 of 2 fits had not converged" in ran.stderr
     refused(coblock_("evaluate", "orders.csv", *several), "Pass one of the two")
     refused(coblock_("evaluate", *several, "--prior", "per-block"), "--prior")
 

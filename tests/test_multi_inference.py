@@ -71,6 +71,7 @@ def test_results_of_plain_methods_are_used_as_others(model, tmp_path):
     assert q.argmax() == users.labels[users.names.index("u1")]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("method", ["acvb0", "cvb0", "vb", "gibbs", "acvb", "cvb"])
 @pytest.mark.parametrize("refine", [True, False])
 def test_one_binary_relation_is_fitted_as_by_irm(method, refine):

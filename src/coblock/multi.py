@@ -197,7 +197,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         with use_threads(self.n_jobs):
             fit.run(callback)
             result = fit.result()
-        if fit.phase == "variational" and self.tol > 0:
+        if self.inference != "gibbs" and self.tol > 0:
             warn_if_not_converged(result, fit.settings)
         self._publish(result)
 

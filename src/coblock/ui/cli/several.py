@@ -1,5 +1,6 @@
 """Fit and use models of several relations: what the commands do when they are given such ones."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -152,23 +153,35 @@ def score_several(
     """Hold out cells of all relations, fit the others and print the scores of each relation."""
     from rich.console import Group
     from rich.text import Text
+    from sklearn.exceptions import ConvergenceWarning
 
     from coblock.analysis.multi_evaluation import evaluate_several
     from coblock.io import printable
     from coblock.ui.terminal import evaluation_page
 
     model, relations = make_model(fit_options), read_relations(described)
-    with show_progress(output) as callback:
+    with show_progress(output) as callback, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
         model.set_params(callback=callback)
         found = evaluate_several(relations, model, seed=fit_options.seed, **protocol)
-    share = protocol["share"]
+    share, unconverged = protocol["share"], 0
+    for warning in caught:
+        if issubclass(warning.category, ConvergenceWarning):
+            unconverged += 1
+        else:
+            output.note(str(warning.message))
+    if unconverged:
+        note = f"{unconverged} of {protocol['runs']} fits had not converged"
+        output.note(f"{note} after {model.max_iter:,} sweeps. Increase --max-iter or --tol.")
     pages = (
         (Text(f"{printable(name)}\n"), evaluation_page(each, share), Text(""))
         for name, each in found.items()
     )
     relations_data = {name: asdict(each) for name, each in found.items()}
-    data = {"relations": relations_data, "share": share}
+    data = {"relations": relations_data, "share": share, "converged": not unconverged}
     output.show(lambda: Group(*(part for page in pages for part in page)), data)
+    if unconverged:
+        raise typer.Exit(NOT_CONVERGED)
 
 
 def resume_several(checkpoint: Path, out: Path, output: OutputOptions, *, formulas: bool) -> None:
@@ -219,8 +232,12 @@ def parse_limits(text: str | None) -> int | dict[str, int] | None:
 
 @contextmanager
 def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], None]]:
-    """Yield a callback that shows the last sweep; not on a terminal, a line every few seconds."""
+    """Yield a callback that shows the last sweep; not on a terminal, a line every few seconds.
+
+    Fits that have not converged are noted at the end, not by warnings.
+    """
     from rich.console import Console
+    from sklearn.exceptions import ConvergenceWarning
 
     console, printed = Console(stderr=True), -LOG_INTERVAL
 
@@ -237,11 +254,13 @@ def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], N
             printed = monotonic()
             output.say(line(record))
 
-    if output.quiet or not console.is_terminal:
-        yield log
-        return
-    with console.status(FIRST_WORDS) as status:
-        yield lambda record: status.update(line(record))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if output.quiet or not console.is_terminal:
+            yield log
+            return
+        with console.status(FIRST_WORDS) as status:
+            yield lambda record: status.update(line(record))
 
 
 def fill_several(model: "MultiIRM", *, title: str, formulas: bool) -> "Fill":
