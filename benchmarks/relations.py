@@ -14,6 +14,7 @@ from sklearn.metrics import average_precision_score
 
 from coblock import MultiIRM
 from coblock.inference.multi_fit import MultiFit
+from coblock.inference.settings import Settings
 from coblock.io.tables import Relation, build_dataset
 from coblock.model.multi_result import log_predictive, predict_mean
 
@@ -102,7 +103,7 @@ def score_triples(data: Path, seed: int, corrupted: int = 50) -> dict[str, float
     )
     began = time.process_time()
     assembled = build_dataset({"facts": relation})
-    found = MultiFit(assembled, seed, (None, None), 2000)
+    found = MultiFit(assembled, seed, (None, None), Settings(max_iter=2000))
     found.run()
     seconds = time.process_time() - began
     result, rng = found.result(), np.random.default_rng(seed)

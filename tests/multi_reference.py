@@ -86,3 +86,100 @@ def log_joint(data, labels, priors, alphas):
     for table, prior in zip(data.tables, priors, strict=True):
         value += relation_evidence(table, data.sizes, labels, prior)
     return value
+
+
+def marginal_of_statistics(name, prior, s):
+    """Return the log marginal f of real-valued statistics of a block (RELATIONS 4)."""
+    if name == "bernoulli":
+        return _log_beta(prior[0] + s[0], prior[1] + s[1]) - _log_beta(*prior)
+    if name == "poisson":
+        (a, b), (n, T) = prior, s
+        return a * log(b) - lgamma(a) + lgamma(a + n) - (a + n) * log(b + T)
+    if name == "exponential":
+        (a, b), (n, x) = prior, s
+        return a * log(b) - lgamma(a) + lgamma(a + n) - (a + n) * log(b + x)
+    if name == "categorical":
+        rises = sum(lgamma(g + n) - lgamma(g) for g, n in zip(prior, s, strict=True))
+        return rises + lgamma(sum(prior)) - lgamma(sum(prior) + sum(s))
+    (mu, kappa, a, b), (T, S, Q) = prior, s
+    spread = b
+    if T > 1e-12:
+        spread += (Q - S * S / T) / 2 + kappa * T * (S / T - mu) ** 2 / (2 * (kappa + T))
+    value = lgamma(a + T / 2) - lgamma(a) + a * log(b) - (a + T / 2) * log(spread)
+    return value + 0.5 * log(kappa / (kappa + T)) - T / 2 * log(2 * pi)
+
+
+def cell_statistics(table, cell, value):
+    """Return the statistics of one observed cell."""
+    name = table.likelihood.name
+    if name == "bernoulli":
+        return np.array([value, 1.0 - value])
+    if name == "poisson":
+        weight = np.prod([e[o] for e, o in zip(table.exposures or (), cell, strict=False)])
+        return np.array([value, weight])
+    if name == "exponential":
+        return np.array([1.0, value])
+    if name == "categorical":
+        return np.eye(len(table.likelihood.categories))[int(value)]
+    return np.array([1.0, value, value * value])
+
+
+def expected_statistics(table, sizes, q, wanted=lambda objects: True):
+    """Return E[s_b] of all blocks by enumeration of cells and clusters (RELATIONS 8).
+
+    Only cells whose set of (domain, object) pairs is wanted are added up.
+    """
+    blocks = {}
+    for cell, value in observed_cells(table, sizes):
+        objects = sorted(set(zip(table.domains, cell, strict=True)))
+        if not wanted(objects):
+            continue
+        t = cell_statistics(table, cell, value)
+        for clusters in product(*(range(q[d].shape[1]) for d, _ in objects)):
+            chosen = dict(zip(objects, clusters, strict=True))
+            weight = np.prod([q[d][o, k] for (d, o), k in chosen.items()])
+            block = tuple(chosen[pair] for pair in zip(table.domains, cell, strict=True))
+            block = _ordered(block) if table.symmetric else block
+            blocks[block] = blocks.get(block, 0.0) + weight * t
+    return blocks
+
+
+def stick_prior(m, alpha):
+    """Return log p(z_i = k | others) under truncated sticks, m being the others (MODEL 4)."""
+    prior, left = [], 0.0
+    for k in range(len(m)):
+        M = sum(m[k + 1 :])
+        own = log((m[k] + 1) / (m[k] + M + alpha + 1)) if k < len(m) - 1 else 0.0
+        prior.append(left + own)
+        left += log((M + alpha) / (m[k] + M + alpha + 1))
+    return np.array(prior)
+
+
+def cvb0_scores(data, q, priors, alphas, d, i):
+    """Return the log of the CVB0 update of an object, up to a constant (RELATIONS 8)."""
+    others = q[d].sum(axis=0) - q[d][i]
+    score = stick_prior(others, alphas[d])
+    for table, prior in zip(data.tables, priors, strict=True):
+        name = table.likelihood.name
+        rest = expected_statistics(table, data.sizes, q, lambda objects: (d, i) not in objects)
+        for k in range(score.size):
+            given = [each.copy() for each in q]
+            given[d][i] = np.eye(score.size)[k]
+            plus = expected_statistics(table, data.sizes, given, lambda objects: (d, i) in objects)
+            for block, gain in plus.items():
+                before = rest.get(block, np.zeros(gain.size))
+                score[k] += marginal_of_statistics(name, prior, before + gain)
+                score[k] -= marginal_of_statistics(name, prior, before)
+    return score
+
+
+def collapsed_value(data, q, priors, alphas):
+    """Return the bound of VB without the entropy and without constants (RELATIONS 11)."""
+    value = 0.0
+    for m, alpha in zip((each.sum(axis=0) for each in q), alphas, strict=True):
+        for k in range(len(m) - 1):
+            value += _log_beta(1 + m[k], alpha + sum(m[k + 1 :])) - _log_beta(1, alpha)
+    for table, prior in zip(data.tables, priors, strict=True):
+        for s in expected_statistics(table, data.sizes, q).values():
+            value += marginal_of_statistics(table.likelihood.name, prior, s)
+    return value

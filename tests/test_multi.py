@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 import multi_reference as reference
 from coblock import IRM, MultiIRM, Relation, load
 from coblock.inference.multi_fit import MultiFit
+from coblock.inference.settings import Settings
 from coblock.io.model_file import ModelFileError
 from coblock.io.tables import build_dataset
 from coblock.kernels.tensors import add_up_cells
@@ -554,7 +555,7 @@ def test_limits_and_callbacks():
 
 def test_samples_are_drawn_where_labels_are_uncertain(model):
     relation, _, _ = planted("categorical", 3, unseen=0.7)
-    fit = MultiFit(build_dataset({"r": relation}), 0, (None, None), 2000)
+    fit = MultiFit(build_dataset({"r": relation}), 0, (None, None), Settings(max_iter=2000))
     fit.run()
     moved = [record.moved for record in fit.trace if record.phase == "posterior"]
     assert fit.result().samples

@@ -269,7 +269,7 @@ def test_wrong_toml_files_are_refused(tmp_path, content, words):
         (["none.toml"], ["There is no file none.toml"]),
         (["orders.csv", "--relation", BOUGHT], ["orders.csv", "one of the two"]),
         (["shop.toml", "--relation", "directed"], ["--relation", "shop.toml"]),
-        (["shop.toml", "--value", "qty", "--inference", "vb"], ["--value, --inference"]),
+        (["shop.toml", "--value", "qty", "--variance", "paper"], ["--value, --variance"]),
         (["shop.toml", "--degree-corrected", "true"], ["--degree-corrected"]),
         (["shop.toml", "--scheduler", "tcp://host:1"], ["--scheduler"]),
         (["shop.toml", "--max-clusters", "few"], ["--max-clusters", "'few'"]),
@@ -282,8 +282,38 @@ def test_options_that_do_not_belong_together_are_refused(tmp_path, arguments, wo
     assert not (tmp_path / "o").exists()
 
 
-def test_evaluate_says_what_to_use():
-    refused(coblock_("evaluate", "orders.csv", "--relation", BOUGHT), "MultiIRM.score")
+def test_held_out_cells_of_all_relations_are_scored():
+    several = ("--relation", BOUGHT, "--relation", KNOWS)
+    ran = coblock_("evaluate", *several, "--runs", 2, "--json")
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.stdout)["relations"]
+    assert found["bought"]["held_out"] == 29
+    assert found["bought"]["mean"]["auc"] is None
+    assert found["bought"]["mean"]["log_likelihood"] > (
+        found["bought"]["baselines"]["one block"]["log_likelihood"] + 0.3
+    )
+    assert found["knows"]["mean"]["auc"] > 0.6
+    assert found["knows"]["baselines"]["density"]["auc"] == 0.5
+    page = coblock_("evaluate", "shop.toml", "--runs", 1, "--inference", "cvb0").stdout
+    assert "tagged" in page
+    assert "10% held out in one run: 29 cells" in page
+    assert "one block and degrees: the same cells predicted without clusters" in page
+    refused(coblock_("evaluate", "orders.csv", *several), "Pass one of the two")
+    refused(coblock_("evaluate", *several, "--prior", "per-block"), "--prior")
+
+
+@pytest.mark.parametrize("method", ["acvb0", "vb", "gibbs"])
+def test_methods_of_several_relations(tmp_path, method):
+    out = tmp_path / "out"
+    plain = ("--no-refine", "--max-iter", "60", "--tol", "1e-3", "--inference", method)
+    ran = coblock_("fit", "shop.toml", *plain, "--out", out, "--json")
+    assert ran.exit_code == 0, ran.output
+    model = load(out / "model.safetensors")
+    assert (model.inference, model.refine, model.tol) == (method, False, 1e-3)
+    phase = "gibbs" if method == "gibbs" else "variational"
+    assert {record["phase"] for record in model.trace_} == {phase}
+    assert (out / "report.html").exists()
+    refused(coblock_("fit", "shop.toml", "--inference", "acvb", "--out", tmp_path / "no"), "IRM")
 
 
 def test_cells_are_predicted(result, tmp_path):

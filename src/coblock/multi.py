@@ -6,24 +6,33 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from coblock.analysis.description import summarise_several
 from coblock.analysis.fold_in import assign_new_objects
 from coblock.estimator import IRM
+from coblock.inference.fit import warn_if_not_converged
 from coblock.inference.multi_fit import MultiFit
+from coblock.inference.settings import Settings, check_method, read_multi_settings
 from coblock.io import multi_checkpoint, multi_file
 from coblock.io.export import LIBRARIES
 from coblock.io.multi_export import multi_frame
-from coblock.io.tables import LIKELIHOODS, Relation, build_dataset, degree_corrected
+from coblock.io.tables import (
+    LIKELIHOODS,
+    Relation,
+    build_dataset,
+    check_degree_choice,
+    degree_corrected,
+    is_binary,
+)
 from coblock.kernels import Floats, Indices
 from coblock.model import checks
-from coblock.model.checks import Kind
-from coblock.model.dataset import Dataset, Table
-from coblock.model.likelihoods.degrees import PREFIX
+from coblock.model.checks import Inference, Kind
+from coblock.model.dataset import Dataset, find_objects
 from coblock.model.multi_result import (
     MultiRecord,
     MultiResult,
@@ -35,6 +44,8 @@ from coblock.model.multi_result import (
 from coblock.model.relation import Relation as BinaryRelation
 from coblock.model.trace import SweepRecord
 
+PASSED_ON = ("inference", "init", "refine", "burn_in", "tol", "max_iter", "random_state")  # to IRM
+
 
 @dataclass(frozen=True, slots=True)
 class DomainResult:
@@ -42,7 +53,7 @@ class DomainResult:
 
     names: tuple[str, ...] | None
     labels: Indices
-    membership: Floats  # (objects, clusters), given the labels of all other objects
+    membership: Floats  # (objects, clusters); clusters without labels come last
     concentration: float
     n_clusters: int
 
@@ -69,10 +80,25 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
+    inference : {"acvb0", "cvb0", "vb", "gibbs"}, default="acvb0"
+        As in :class:`IRM`: collapsed variational Bayes, averaged (``a``) or not, variational
+        Bayes, collapsed Gibbs sampling. "acvb" and "cvb" are for one binary relation of two
+        places.
     max_clusters : int or dict, optional
-        Most clusters of each domain, or of the domains named. Default: no limit.
+        Most clusters of each domain, or of the domains named. Default: no limit; the plain methods
+        then start with up to 60, or 20 at random. Gibbs starts with so many.
+    init : {"spectral", "random"}, default="spectral"
+        Where to start: singular vectors of the cells, or random memberships.
+    refine : bool, default=True
+        Search for the labels with the largest evidence. ``acvb0`` then averages predictions over
+        samples, ``cvb0`` draws none, ``vb`` sweeps from these labels. False gives the plain
+        methods. Gibbs is not refined.
+    burn_in, tol : int or None, float
+        Sweeps before memberships are averaged, and their change at which the plain methods and
+        ``vb`` have converged, as in :class:`IRM`.
     max_iter : int
-        Most sweeps, those of the samples included.
+        Most sweeps, those of the samples included. Gibbs does them all and averages the second
+        half.
     random_state : int, RandomState or None
         Seed. The same seed gives the same bits.
     callback : callable, optional
@@ -85,13 +111,15 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     domains_ : dict of DomainResult
-        Names, labels, memberships, concentration and number of clusters of each domain.
+        Names, labels, memberships, concentration and number of clusters of each domain. Labels are
+        the best ones found, the most probable ones of a plain method, or of Gibbs the sample with
+        the largest evidence.
     relations_ : dict of RelationResult
         Predictive means, statistics and hyperparameters of the blocks of each relation.
     log_evidence_ : float
         Log of the joint probability of all data and the labels.
     n_iter_, converged_, trace_ : int, bool, list of dict
-        Sweeps; whether the search and the sampling have ended; the record of each sweep.
+        Sweeps; whether the fit has converged, which Gibbs never has; the record of each sweep.
 
     Examples
     --------
@@ -110,54 +138,74 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
+        inference: Inference = "acvb0",
         max_clusters: int | Mapping[str, int] | None = None,
+        init: Literal["spectral", "random"] = "spectral",
+        refine: bool = True,
+        burn_in: int | None = None,
+        tol: float = 1e-5,
         max_iter: int = 2000,
         random_state: Any = None,
         callback: Any = None,
         checkpoint: str | Path | None = None,
     ) -> None:
+        self.inference = inference
         self.max_clusters = max_clusters
+        self.init = init
+        self.refine = refine
+        self.burn_in = burn_in
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
         self.callback = callback
         self.checkpoint = checkpoint
 
-    def fit(self, relations: Mapping[str, Relation], y: object = None) -> "MultiIRM":
+    def fit(self, relations: Mapping[str, Relation] | Dataset, y: object = None) -> "MultiIRM":
         """Cluster the objects of all domains; ``y`` is ignored."""
         self._fit(relations, keep=False)
         return self
 
-    def _fit(self, relations: Mapping[str, Relation], *, keep: bool) -> None:
+    def _fit(self, relations: Mapping[str, Relation] | Dataset, *, keep: bool) -> None:
         """Fit; the checkpoint is removed at the end unless it is to be kept."""
-        checks.check_whole_number("max_iter", self.max_iter, 1)
-        data = build_dataset(_check_relations(relations))
-        limits, corrected = self._limits(data), check_degree_choice(data, relations)
+        settings = read_multi_settings(self.get_params(deep=False))
+        data = relations
+        if not isinstance(data, Dataset):
+            data = build_dataset(_check_relations(relations))
+        limits = self._limits(data)
+        corrected = check_degree_choice(data, relations)
         if is_binary(data):
-            irm = IRM(max_iter=self.max_iter, random_state=self.random_state)
-            irm.set_params(degree_corrected=corrected)
-            irm.set_params(callback=self._binary_callback(data), checkpoint=self.checkpoint)
-            self._publish(fit_binary(data, limits, irm, keep=keep))
+            same = {name: getattr(self, name) for name in PASSED_ON}
+            irm = IRM(**same, checkpoint=self.checkpoint, degree_corrected=corrected)
+            irm.set_params(callback=self._binary_callback(data, settings))
+            self._publish(fit_binary(data, limits, irm, settings, keep=keep))
             return
+        check_method(settings, data)
         seed = int(check_random_state(self.random_state).randint(2**31))
         if self.checkpoint is None:
-            fit = MultiFit(data, seed, limits, self.max_iter)
-            fit.run(self.callback)
-            self._publish(fit.result())
+            self._run(MultiFit(data, seed, limits, settings), self.callback)
             return
         known = None if self.random_state is None else seed
         with multi_checkpoint.open_checkpoint(
-            self.checkpoint, data, known, limits, self.max_iter
+            self.checkpoint, data, known, limits, settings
         ) as found:
-            self._continue(found or MultiFit(data, seed, limits, self.max_iter))
+            self._continue(found or MultiFit(data, seed, limits, settings))
             if not keep:
                 Path(self.checkpoint).unlink(missing_ok=True)
 
-    def _binary_callback(self, data: Dataset) -> Any:
+    def _run(self, fit: MultiFit, callback: Any) -> None:
+        """Run a fit to its end, and publish its result."""
+        fit.run(callback)
+        result = fit.result()
+        if fit.phase == "variational" and self.tol > 0:
+            warn_if_not_converged(result, fit.settings)
+        self._publish(result)
+
+    def _binary_callback(self, data: Dataset, settings: Settings) -> Any:
         """Return a callback for :class:`IRM` that calls the callback of this model."""
         callback, n_domains = self.callback, len(data.domains)
         if callback is None:
             return None
-        return lambda record: callback(binary_record(record, n_domains))
+        return lambda record: callback(binary_record(record, n_domains, settings))
 
     def _continue(self, fit: MultiFit) -> None:
         """Run a fit to its end, with checkpoints."""
@@ -165,8 +213,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         writer = multi_checkpoint.MultiCheckpoint(fit, path, self._stored_parameters())
         writer.callback = self.callback
         writer.save()
-        fit.run(writer)
-        self._publish(fit.result())
+        self._run(fit, writer)
 
     def predict(self, relation: str, **places: ArrayLike) -> Floats:
         """Return the predictive mean of cells: probabilities, mean counts or values.
@@ -224,27 +271,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def summary(self) -> str:
         """Return a description of domains and relations in words."""
         check_is_fitted(self)
-        lines = [f"{len(self.domains_)} domains, {len(self.relations_)} relations"]
-        for name, domain in self.domains_.items():
-            sizes = np.bincount(domain.labels, minlength=domain.n_clusters)
-            shown = ", ".join(f"{size:,}" for size in sizes[:8]) + ", ..." * (sizes.size > 8)
-            lines.append(
-                f"{name}: {domain.labels.size:,} objects in {domain.n_clusters} clusters of {shown}"
-            )
-        for name, relation in self.relations_.items():
-            places = ", ".join(relation.places)
-            shape = " x ".join(str(K) for K in relation.mean.shape[: len(relation.places)])
-            lines.append(
-                f"{name}({places}): {relation.likelihood}, {shape} blocks, "
-                f"log evidence {relation.log_evidence:,.1f}"
-            )
-        samples = len(self.result_.samples)
-        if samples:
-            lines.append(f"Predictions average over {samples} sampled partitions.")
-        else:
-            lines.append("Predictions are those of the best partition: no samples were drawn.")
-        lines.append(f"Log evidence {self.log_evidence_:,.1f} after {self.n_iter_} sweeps.")
-        return "\n".join(lines)
+        return summarise_several(self.result_)
 
     def to_frame(
         self, *, domain: str | None = None, relation: str | None = None, library: str = "polars"
@@ -283,8 +310,8 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         """Return the parameters that files hold."""
         limit, seed = self.max_clusters, self.random_state
         return {
+            **{name: getattr(self, name) for name in PASSED_ON},
             "max_clusters": dict(limit) if isinstance(limit, Mapping) else limit,
-            "max_iter": self.max_iter,
             "random_state": int(seed) if isinstance(seed, int | np.integer) else None,
         }
 
@@ -354,27 +381,6 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         self.converged_, self.trace_ = result.converged, [asdict(each) for each in result.trace]
 
 
-def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.int64]:
-    """Return the positions of objects at a place that are given by name or by position."""
-    domain, place = data.domains[table.domains[p]], table.places[p]
-    values = np.asarray(given)
-    if values.dtype.kind in "iu":
-        return checks.check_positions(values, domain.size, f"object at place '{place}'")
-    if domain.names is None:
-        msg = f"The objects at place '{place}' have no names. Give positions from 0."
-        raise ValueError(msg)
-    index = {name: o for o, name in enumerate(domain.names)}
-    lost = [str(name) for name in values.ravel() if str(name) not in index]
-    if lost:
-        msg = (
-            f"{len(lost):,} of {values.size:,} names at place '{place}' are unknown; the first is "
-            f"'{lost[0]}'."
-        )
-        raise ValueError(msg)
-    found = np.array([index[str(name)] for name in values.ravel()], np.int64)
-    return found.reshape(values.shape)
-
-
 def _check_relations(relations: object) -> Mapping[str, Relation]:
     """Return a dict of relations, or refuse it."""
     if not isinstance(relations, Mapping):
@@ -387,39 +393,15 @@ def _check_relations(relations: object) -> Mapping[str, Relation]:
     return relations
 
 
-def check_degree_choice(data: Dataset, relations: Mapping[str, Relation]) -> bool | Literal["auto"]:
-    """Return the degree correction of a relation that :class:`IRM` fits; refuse other choices."""
-    if is_binary(data):
-        return next(iter(relations.values())).degree_corrected
-    for name, relation in relations.items():
-        if relation.degree_corrected == "auto" and relation.likelihood.name == "bernoulli":
-            msg = (
-                f"Relation '{name}': degree_corrected='auto' is for counts, and for a binary "
-                "relation that is fitted alone. Pass True and False, and keep the fit with the "
-                "larger log_evidence_."
-            )
-            raise ValueError(msg)
-    return False
-
-
-def is_binary(data: Dataset) -> bool:
-    """Return whether the data are one binary relation of two places, which :class:`IRM` fits."""
-    if len(data.tables) != 1:
-        return False
-    table = data.tables[0]
-    seen_pairs = table.symmetric and not table.distinct  # IRM leaves their diagonal out
-    return (
-        table.arity == 2
-        and table.filled
-        and table.likelihood.name in {"bernoulli", PREFIX + "bernoulli"}
-        and not seen_pairs
-    )
-
-
 def fit_binary(
-    data: Dataset, limits: tuple[int | None, ...], irm: IRM, *, keep: bool = False
+    data: Dataset,
+    limits: tuple[int | None, ...],
+    irm: IRM,
+    settings: Settings,
+    *,
+    keep: bool = False,
 ) -> MultiResult:
-    """Fit one binary relation with :class:`IRM`; labels and hyperparameters are the same."""
+    """Fit one binary relation with :class:`IRM`; what is found is the same."""
     table = data.tables[0]
     shape = (data.sizes[table.domains[0]], data.sizes[table.domains[1]])
     links, unseen = (
@@ -440,19 +422,21 @@ def fit_binary(
         likelihood = degree_corrected(LIKELIHOODS["bernoulli"], symmetric=table.symmetric)
         data = replace(data, tables=(replace(table, likelihood=likelihood),))
     samples = [MultiSample(sample.labels, [prior], alpha) for sample in found.samples]
-    trace = [binary_record(record, len(data.domains)) for record in found.trace]
-    return MultiResult(
-        data, found.labels, [prior], alpha, found.log_evidence, samples, trace, found.converged
-    )
+    trace = [binary_record(record, len(data.domains), settings) for record in found.trace]
+    fitted = (found.labels, [prior], alpha, found.log_evidence, samples, trace, found.converged)
+    return MultiResult(data, *fitted, soft=None if model else found.memberships)
 
 
-def binary_record(record: SweepRecord, n_domains: int) -> MultiRecord:
+def binary_record(record: SweepRecord, n_domains: int, settings: Settings) -> MultiRecord:
     """Return the record of a sweep of :class:`IRM` as that of several relations."""
+    soft = record.moved is None and settings.phases[-1] == "variational"
     return MultiRecord(
         record.sweep,
-        "search" if record.moved is not None else "posterior",
+        settings.phases[0 if record.moved is not None else -1],
         record.bound,
         (record.row_clusters, record.column_clusters)[:n_domains],
-        record.moved or 0.0,
+        None if soft else record.moved or 0.0,
         record.seconds,
+        record.change,
+        record.leave_one_out if soft else None,
     )

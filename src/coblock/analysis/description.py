@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from coblock.analysis.composition import Composition, compose
 from coblock.analysis.explain import (
     Domains,
@@ -15,6 +17,7 @@ from coblock.analysis.explain import (
 from coblock.analysis.naming import name_clusters
 from coblock.analysis.tree import Cut, Tree, build_tree, cut_result
 from coblock.io import refuse
+from coblock.model.multi_result import MultiResult
 from coblock.model.result import Result
 
 ClusterNames = Mapping[tuple[str, int], str]  # by noun and number of the cluster
@@ -128,3 +131,27 @@ def describe(
     composition = None if labels is None else compose(result, labels)
     cuts = [tree.cut(level=at) for at in tree.shown_levels()]
     return Description(result, domains, found, tree, cuts, composition)
+
+
+def summarise_several(result: MultiResult) -> str:
+    """Return a description of the domains and relations of a result in words."""
+    data = result.data
+    lines = [f"{len(data.domains)} domains, {len(data.tables)} relations"]
+    sizes = [np.bincount(label) for label in result.labels]
+    for name, members in zip(data.domain_names, sizes, strict=True):
+        shown = ", ".join(f"{size:,}" for size in members[:8]) + ", ..." * (members.size > 8)
+        lines.append(f"{name}: {members.sum():,} objects in {members.size} clusters of {shown}")
+    for r, table in enumerate(data.tables):
+        shape = " x ".join(str(sizes[d].size) for d in table.domains)
+        lines.append(
+            f"{table.name}({', '.join(table.places)}): {table.likelihood.name}, {shape} blocks, "
+            f"log evidence {result.partition.relation_evidence(r):,.1f}"
+        )
+    if result.samples:
+        lines.append(f"Predictions average over {len(result.samples)} sampled partitions.")
+    elif result.soft is not None:
+        lines.append("Predictions are those of the memberships: no samples were drawn.")
+    else:
+        lines.append("Predictions are those of the best partition: no samples were drawn.")
+    sweeps = len(result.trace)
+    return "\n".join([*lines, f"Log evidence {result.log_evidence:,.1f} after {sweeps} sweeps."])

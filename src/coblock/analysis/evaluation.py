@@ -146,7 +146,8 @@ def evaluate(
 
 def score(model: Any, held: HeldOut) -> Scores:
     """Return the scores of the held-out cells under a model that was fitted without them."""
-    return _score(model.link_probability(held.rows, held.columns), held)
+    probability = model.link_probability(held.rows, held.columns)
+    return score_probabilities(probability, held.values, held.weights, held.odds)
 
 
 def score_baselines(left: Relation, held: HeldOut) -> dict[str, Scores]:
@@ -160,13 +161,15 @@ def score_baselines(left: Relation, held: HeldOut) -> dict[str, Scores]:
     largest = 1.0 - 0.5 / (left.n_cells + 1.0)
     constant = np.full(held.rows.size, density)
     found = {"density": constant, "degrees": np.minimum(product, largest)}
-    return {name: _score(probability, held) for name, probability in found.items()}
+    known = (held.values, held.weights, held.odds)
+    return {name: score_probabilities(p, *known) for name, p in found.items()}
 
 
-def _score(probability: Floats, held: HeldOut) -> Scores:
-    """Return the scores of predicted probabilities of the held-out cells."""
-    probability = probability / (probability + (1.0 - probability) * held.odds)
-    values, weights = held.values, held.weights
+def score_probabilities(
+    probability: Floats, values: NDArray[np.bool_], weights: Floats | None, odds: float
+) -> Scores:
+    """Return the scores of predicted probabilities of held-out cells; see :class:`HeldOut`."""
+    probability = probability / (probability + (1.0 - probability) * odds)
     log_likelihood = mean_log_probability(probability, values, weights)
     if values.all() or not values.any():
         return Scores(log_likelihood, math.nan, math.nan)

@@ -34,6 +34,7 @@ from coblock.inference.variational import FIRST_UPDATE, SECOND_ORDER_FROM, Varia
 from coblock.kernels import Floats, Indices
 from coblock.model.degrees import DegreeChoice
 from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.multi_result import MultiRecord, MultiResult
 from coblock.model.partition import Partition, initial_hyper
 from coblock.model.result import Result, make_result
 from coblock.model.state import SoftState
@@ -361,7 +362,7 @@ def best_of(results: list[Result], settings: Settings) -> Result:
     if len(results) > 1:
         best = replace(best, stability=agreement(results))
     if settings.inference != "gibbs" and settings.tol > 0:
-        _warn_if_not_converged(best, settings)
+        warn_if_not_converged(best, settings)
     return best
 
 
@@ -371,7 +372,7 @@ def agreement(results: list[Result]) -> float:
     return float(np.mean([adjusted_rand_score(*labels) for pair in pairs for labels in pair]))
 
 
-def last_change(trace: list[SweepRecord], settings: Settings) -> float:
+def last_change(trace: list[SweepRecord] | list[MultiRecord], settings: Settings) -> float:
     """Return what the stop rule looks at: the change of memberships, or of VB's bound.
 
     A bound that is nearly at its optimum changes less than memberships do, so these count, too.
@@ -383,7 +384,7 @@ def last_change(trace: list[SweepRecord], settings: Settings) -> float:
     return last.change
 
 
-def _warn_if_not_converged(result: Result, settings: Settings) -> None:
+def warn_if_not_converged(result: Result | MultiResult, settings: Settings) -> None:
     """Warn if the fit ended because it had no sweeps left."""
     trace = result.trace
     if result.converged or len(trace) < settings.max_iter:

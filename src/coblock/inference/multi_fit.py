@@ -1,4 +1,4 @@
-"""From several relations to a result: starts, search, samples of the posterior."""
+"""From several relations to a result: starts, search, samples, or one of the plain methods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,36 +6,51 @@ from time import perf_counter
 
 import numpy as np
 
-from coblock.inference.gibbs import sample_concentration, sample_prior, slice_sample
+from coblock.inference.fit import last_change
+from coblock.inference.multi_gibbs import (
+    draw_hyperparameters,
+    draw_labels,
+    gibbs_result,
+    is_kept,
+    take_sample,
+)
 from coblock.inference.multi_search import MultiSearch, sweep_all
 from coblock.inference.multi_start import spectral_points, start_labels
-from coblock.inference.settings import SEARCH
-from coblock.inference.start import thread_pools
-from coblock.kernels import Floats, Indices
-from coblock.kernels.degrees import PLAIN
+from coblock.inference.multi_variational import (
+    MultiVariational,
+    make_variational,
+    random_labels,
+    soft_result,
+    start_memberships,
+)
+from coblock.inference.settings import SEARCH, Settings
+from coblock.inference.start import most_probable, soft_labels, thread_pools
+from coblock.kernels import Indices
 from coblock.model.dataset import Dataset
-from coblock.model.degrees import SHAPE_BOUNDS
-from coblock.model.likelihoods.degrees import POISSON
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiRecord, MultiResult, MultiSample, rank_by_size
+from coblock.model.multi_state import MultiState
 
 MOST_STARTS = 4  # spectral starts of a small data set
 FIRST_SWEEPS = 10  # of the chain, after which it must have moved
 LEAST_MOVED = 0.01  # fraction of the labels; a chain that moves less is not averaged over
 MOST_SWEEPS = 270  # of the chain
-HYPERPRIOR = (1.0, 1.0)  # of concentrations in the posterior,
-PRIOR_HYPERPRIOR = (1.0, 0.1)  # and of the hyperparameters of relations: Gamma, shape and rate
 
 
 @dataclass(slots=True)
 class MultiFit:
-    """A fit under way: a search, then samples from the posterior around the best partition."""
+    """A fit under way, through the phases of its settings.
+
+    By default a search, then samples from the posterior around the best partition. The fields hold
+    the complete state between two sweeps, so that the fit can be checkpointed.
+    """
 
     data: Dataset
     seed: int
     limits: tuple[int | None, ...]
-    max_iter: int
-    search: MultiSearch = field(init=False)
+    settings: Settings
+    search: MultiSearch | None = None  # where the settings ask for one
+    soft: MultiVariational | None = None  # sweeps of CVB0, ACVB0 or VB
     chain: MultiPartition | None = None
     samples: list[MultiSample] = field(default_factory=list)
     trace: list[MultiRecord] = field(default_factory=list)
@@ -44,17 +59,29 @@ class MultiFit:
     def __post_init__(self) -> None:
         """Compute the starts."""
         self.rng = np.random.default_rng(self.seed)
-        starts = make_starts(self.data, self.limits, self.rng)
-        partition = MultiPartition.from_labels(self.data, starts.pop())
-        self.search = MultiSearch(partition, self.rng, self.limits, starts)
+        init, phase = self.settings.init, self.settings.phases[0]
+        if phase == "search":
+            if init == "random":
+                starts = [random_labels(self.data, self.limits, self.rng)]
+            else:
+                starts = make_starts(self.data, self.limits, self.rng)
+            partition = MultiPartition.from_labels(self.data, starts.pop())
+            self.search = MultiSearch(partition, self.rng, self.limits, starts)
+            return
+        q = start_memberships(self.data, self.limits, init, self.rng)
+        if phase == "gibbs":
+            self.chain = MultiPartition.from_labels(self.data, most_probable(q), learn=False)
+        else:
+            state = MultiState.initial(self.data, q)
+            self.soft = make_variational(state, self.settings, random=init == "random")
 
     def run(self, callback: Callable[[MultiRecord], object] | None = None) -> None:
-        """Sweep until the search has ended and the samples are drawn.
+        """Sweep until the last phase has ended, or there are no sweeps left.
 
         The linear algebra uses one thread: its matrices are small.
         """
         began = perf_counter() - (self.trace[-1].seconds if self.trace else 0.0)
-        while not self.finished and len(self.trace) < self.max_iter:
+        while not self.finished and len(self.trace) < self.settings.max_iter:
             with thread_pools().limit(limits=1):
                 record = self._sweep(began)
             self.trace.append(record)
@@ -62,13 +89,24 @@ class MultiFit:
                 return
 
     @property
+    def phase(self) -> str:
+        """Name of the present phase."""
+        searching = self.search is not None and not self.search.finished
+        return self.settings.phases[0 if searching else -1]
+
+    @property
     def finished(self) -> bool:
-        """Whether the search has ended and the chain has, too."""
-        return self.search.finished and self._chain_has_ended()
+        """Whether the last phase has ended; Gibbs goes on while there are sweeps left."""
+        phase, settings = self.phase, self.settings
+        if phase == "posterior":
+            return not settings.averages or self._chain_has_ended()
+        if phase == "variational" and self.soft is not None and self.trace:
+            return self.soft.may_stop and last_change(self.trace, settings) < settings.tol
+        return False
 
     def _chain_has_ended(self) -> bool:
         """Return whether all samples are drawn, or the chain does not move, or is too costly."""
-        sweeps = [record.moved for record in self.trace if record.phase == "posterior"]
+        sweeps = self._moved()
         affordable = SEARCH.chain_visits // sum(self.data.sizes)
         if affordable < SEARCH.chain_burn_in + SEARCH.fewest_samples * SEARCH.sweeps_per_sample:
             return True
@@ -76,9 +114,19 @@ class MultiFit:
             return True
         return len(sweeps) >= min(affordable, MOST_SWEEPS)
 
+    def _moved(self) -> list[float]:
+        """Return the fractions of labels that the sweeps of the posterior chain have changed."""
+        return [record.moved or 0.0 for record in self.trace if record.phase == "posterior"]
+
     def result(self) -> MultiResult:
-        """Return the best partition with the samples; clusters are numbered by size."""
-        best, sweeps = self.best, [r.moved for r in self.trace if r.phase == "posterior"]
+        """Return what has been found so far; clusters are numbered by size."""
+        if self.soft is not None:
+            return soft_result(self.soft, self.trace, done=self.finished)
+        if self.search is None:
+            assert self.chain is not None
+            kept = (self.samples, self.trace, self.settings.max_iter)
+            return gibbs_result(self.data, self.chain, *kept)
+        best, sweeps = self.best, self._moved()
         moves = bool(sweeps) and np.mean(sweeps) >= LEAST_MOVED
         return MultiResult(
             data=self.data,
@@ -93,32 +141,61 @@ class MultiFit:
 
     @property
     def best(self) -> MultiPartition:
-        """The best partition so far."""
+        """The best partition of the search so far."""
         search = self.search
+        assert search is not None
         if search.best is None or search.partition.log_joint() > search.best.log_joint():
             return search.partition
         return search.best
 
     def _sweep(self, began: float) -> MultiRecord:
-        """Make one sweep of the search, or of the chain after it."""
-        if not self.search.finished:
-            phase, partition = "search", self.search.partition
+        """Make one sweep of the present phase."""
+        phase, number = self.phase, len(self.trace) + 1
+        if phase == "variational":
+            return self._sweep_softly(began)
+        if phase == "search":
+            assert self.search is not None
+            partition = self.search.partition
             moved = self.search.sweep()
+        elif phase == "gibbs":
+            assert self.chain is not None
+            partition = self.chain
+            moved = draw_labels(partition, self.rng)
+            draw_hyperparameters(partition, self.rng)
+            if is_kept(number, self.settings.max_iter):
+                self.samples.append(take_sample(partition))
         else:
-            phase = "posterior"
             if self.chain is None:
                 self.chain = self.best.copy()
             partition = self.chain
             moved = sweep_all(partition, self.rng, self.limits, sampled=True, exact=True)
             draw_hyperparameters(partition, self.rng)
-            sweeps = sum(record.phase == "posterior" for record in self.trace) + 1
+            sweeps = len(self._moved()) + 1
             if sweeps > SEARCH.chain_burn_in and sweeps % SEARCH.sweeps_per_sample == 0:
-                labels = [label.copy() for label in partition.labels]
-                self.samples.append(MultiSample(labels, partition.priors, partition.alpha))
+                self.samples.append(take_sample(partition))
         clusters = tuple(m.size for m in partition.sizes)
-        evidence = partition.log_joint()
-        seconds = perf_counter() - began
-        return MultiRecord(len(self.trace) + 1, phase, evidence, clusters, moved, seconds)
+        evidence, seconds = partition.log_joint(), perf_counter() - began
+        return MultiRecord(number, phase, evidence, clusters, moved, seconds, 2.0 * moved)
+
+    def _sweep_softly(self, began: float) -> MultiRecord:
+        """Make one sweep of CVB0, ACVB0 or VB, which may follow a search."""
+        if self.soft is None:
+            best = self.best.copy()
+            best.renumber()
+            q = soft_labels(best.labels, 1.0)
+            state = MultiState(self.data, q, list(best.priors), list(best.alpha))
+            self.soft = make_variational(state, self.settings)
+        totals, change, bound = self.soft.advance()
+        return MultiRecord(
+            sweep=len(self.trace) + 1,
+            phase="variational",
+            log_evidence=bound,
+            clusters=self.soft.state.clusters,
+            moved=None,
+            seconds=perf_counter() - began,
+            change=change,
+            leave_one_out=totals.leave_one_out,
+        )
 
 
 def make_starts(
@@ -145,40 +222,3 @@ def make_starts(
     if data.corrected:
         starts.append([label.copy() for label in starts[0]])
     return starts[::-1]
-
-
-def draw_shapes(partition: MultiPartition, r: int, rng: np.random.Generator) -> Floats:
-    """Draw the shapes of the degree laws of a relation; the logarithm has a uniform prior.
-
-    Infinite ones stay.
-    """
-    blocks, shapes = partition.degree_blocks(r), partition.priors[r][2:].copy()
-    for p, degree in enumerate(partition.place_degrees(r)):
-        if shapes[p] < PLAIN:
-
-            def log_density(x: float, p: int = p, degree: Floats = degree) -> float:
-                if not SHAPE_BOUNDS[0] <= x <= SHAPE_BOUNDS[1]:
-                    return -np.inf
-                return blocks.shape_value(p, degree, float(np.exp(x)))
-
-            shapes[p] = np.exp(slice_sample(log_density, float(np.log(shapes[p])), rng))
-    return shapes
-
-
-def draw_hyperparameters(partition: MultiPartition, rng: np.random.Generator) -> None:
-    """Draw concentrations and the hyperparameters of all relations given the labels."""
-    alpha = [
-        sample_concentration(alpha, m.size, size, rng, HYPERPRIOR)
-        for alpha, m, size in zip(
-            partition.alpha, partition.sizes, partition.data.sizes, strict=True
-        )
-    ]
-    priors = []
-    for r, table in enumerate(partition.data.tables):
-        (statistics, count), prior = partition.used_statistics(r), partition.priors[r]
-        likelihood, rows, shapes = table.likelihood, prior.reshape(-1, 1, 1), prior[:0]
-        if table.corrected:
-            likelihood, rows, shapes = POISSON, rows[:2], draw_shapes(partition, r, rng)
-        drawn = sample_prior(likelihood, statistics, rows, PRIOR_HYPERPRIOR, rng, count)
-        priors.append(np.concatenate((drawn.ravel(), shapes)))
-    partition.set_hyperparameters(priors, alpha)

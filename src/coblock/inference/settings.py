@@ -8,6 +8,7 @@ from typing import Any, Literal
 from joblib import effective_n_jobs
 
 from coblock.model import checks
+from coblock.model.dataset import Dataset
 from coblock.model.likelihoods import Rule
 
 METHODS = ("acvb0", "acvb", "cvb0", "cvb", "vb", "gibbs")
@@ -112,6 +113,41 @@ def read_settings(parameters: Mapping[str, Any], *, given_start: bool) -> Settin
         batch_size=checks.check_one_or_two("batch_size", parameters["batch_size"], "auto"),
         n_jobs=parameters["n_jobs"],
     )
+
+
+def read_multi_settings(parameters: Mapping[str, Any]) -> Settings:
+    """Check the parameters of an estimator of several relations."""
+    checks.check_choice("inference", parameters["inference"], METHODS)
+    checks.check_choice("init", parameters["init"], ("spectral", "random"))
+    burn_in = parameters["burn_in"]
+    return Settings(
+        inference=parameters["inference"],
+        init=parameters["init"],
+        refine=bool(parameters["refine"]),
+        burn_in=None if burn_in is None else checks.check_whole_number("burn_in", burn_in, 0),
+        tol=checks.check_number("tol", parameters["tol"]),
+        max_iter=checks.check_whole_number("max_iter", parameters["max_iter"], 1),
+    )
+
+
+def check_method(settings: Settings, data: Dataset) -> None:
+    """Refuse a method that several relations, or the likelihood of one, do not have."""
+    if settings.inference in {"acvb", "cvb"}:
+        msg = (
+            f"inference='{settings.inference}' is for one binary relation of two places, which "
+            f"IRM fits. Use '{settings.inference}0'."
+        )
+        raise ValueError(msg)
+    if "variational" in settings.phases:
+        plain = "" if settings.refine else " with refine=False"
+        data.refuse_correction(f"inference='{settings.inference}'{plain}")
+    for table in data.tables:
+        if settings.inference == "vb" and not hasattr(table.likelihood, "expected_log"):
+            msg = (
+                f"inference='vb' needs the derivative of the log marginal, and the likelihood of "
+                f"relation '{table.name}' has no method expected_log. Add it, or use 'acvb0'."
+            )
+            raise ValueError(msg)
 
 
 def _check_degree_corrected(parameters: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from threadpoolctl import ThreadpoolController
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Incidence, Indices, spectral
 from coblock.kernels.spectral import LinkScales
+from coblock.model.dataset import Dataset
 from coblock.model.partition import numbered
 from coblock.model.relation import Relation, RelationData
 
@@ -180,7 +181,7 @@ def truncation(
 
 
 def random_memberships(
-    relation: RelationData, clusters: tuple[int, ...], rng: np.random.Generator
+    relation: RelationData | Dataset, clusters: tuple[int, ...], rng: np.random.Generator
 ) -> list[Floats]:
     """Return the paper's start: uniform weights for every object and cluster, normalised."""
     weights = [rng.random((size, K)) for size, K in zip(relation.sizes, clusters, strict=True)]

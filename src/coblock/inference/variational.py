@@ -87,20 +87,25 @@ class Variational:
     def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
         """Yield a record after each sweep, without end."""
         while True:
-            totals = self._sweep()
-            self.number += 1
-            self.changes.append(totals.change)
-            averages = self.method.startswith("a") and self.averaging
-            change = self._average() if averages else totals.change
-            self._update_burn_in(change)
-            change = max(change, self._sort_and_prune())
-            if self.number >= self.hyper_delay:
-                own = self.method == "vb" and self.rule == "fixed-point"
-                self.state.learn("vb-fixed-point" if own else self.rule)
-            state, clusters = self.state, self.state.blocks.clusters
-            bound = exact_bound(state) if self.method == "vb" else state.bound(totals.entropy)
-            numbers = (totals.leave_one_out, bound, *clusters)
+            totals, change, bound = self.advance()
+            numbers = (totals.leave_one_out, bound, *self.state.blocks.clusters)
             yield SweepRecord(self.number, change, *numbers, clock())
+
+    def advance(self) -> tuple[SoftSweep, float, float]:
+        """Sweep once, average, sort and learn; return the sweep, the change and the bound."""
+        totals = self._sweep()
+        self.number += 1
+        self.changes.append(totals.change)
+        averages = self.method.startswith("a") and self.averaging
+        change = self._average() if averages else totals.change
+        self._update_burn_in(change)
+        change = max(change, self._sort_and_prune())
+        if self.number >= self.hyper_delay:
+            own = self.method == "vb" and self.rule == "fixed-point"
+            self.state.learn("vb-fixed-point" if own else self.rule)
+        state = self.state
+        bound = exact_bound(state) if self.method == "vb" else state.bound(totals.entropy)
+        return totals, change, bound
 
     def _sweep(self) -> SoftSweep:
         """Update all memberships by the method."""

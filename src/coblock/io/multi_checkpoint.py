@@ -8,7 +8,7 @@ Statistics of blocks are counted anew: between two sweeps they depend on the lab
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -19,6 +19,8 @@ import numpy as np
 
 from coblock.inference.multi_fit import MultiFit
 from coblock.inference.multi_search import MultiSearch
+from coblock.inference.multi_variational import MultiVariational, make_variational
+from coblock.inference.settings import Settings, read_multi_settings
 from coblock.io import container, multi_file, refuse
 from coblock.io.atomic import WriteError, hold, remove_leftovers
 from coblock.io.checkpoint import EVERY, CheckpointError, check_exists
@@ -27,19 +29,30 @@ from coblock.io.multi_file import StoredTensors
 from coblock.model.dataset import Dataset
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiRecord, restore
+from coblock.model.multi_state import MultiState
 
 COUNTERS = ("sampled", "perturbations", "failures")  # of the search
+SEARCH_ENTRIES: dict[str, Any] = {
+    **dict.fromkeys(("starts", *COUNTERS), int),
+    **dict.fromkeys(("climbing", "has_best", "shapes_learnt"), bool),
+    **{"last": float | None},
+}
+SOFT_ENTRIES: dict[str, Any] = {
+    **dict.fromkeys(("number", "averaged", "hyper_delay", "step_since"), int),
+    **dict.fromkeys(("order_frozen", "averaging"), bool),
+    **{"first_change": float},
+}
 FORMAT = Format(
     "coblock-multi-checkpoint",
-    1,
+    2,
     {
         **dict.fromkeys(("domains", "relations", "phases", "limits"), list),
         **dict.fromkeys(("parameters", "rng"), dict),
-        **dict.fromkeys(("seed", "max_iter", "samples", "starts", *COUNTERS), int),
-        **dict.fromkeys(("climbing", "has_best", "has_chain", "shapes_learnt"), bool),
-        **{"last": float | None, "written_by": str},
+        **dict.fromkeys(("seed", "max_iter", "samples"), int),
+        **dict.fromkeys(("search", "soft"), dict | None),
+        **{"has_chain": bool, "written_by": str},
     },
-    known="1 only",
+    known="2 only",
     other_version="Go on with the version that wrote it, or begin the fit anew.",
     damaged="Begin the fit anew.",
 )
@@ -87,34 +100,54 @@ class MultiCheckpoint:
 
 def write(fit: MultiFit, path: Path, parameters: Mapping[str, object], data: Tensors) -> None:
     """Write a fit between two sweeps, completely or not at all."""
-    search, tensors = fit.search, dict(data)
+    search, soft, tensors = fit.search, fit.soft, dict(data)
     tensors |= multi_file.sample_tensors(fit.samples)
-    tensors["trace"] = multi_file.trace_tensor(fit.trace, len(fit.data.domains))
-    partitions = {"": search.partition, "best_": search.best, "chain_": fit.chain}
-    for prefix, partition in partitions.items():
-        if partition is not None:
-            tensors |= _partition_tensors(partition, prefix)
-    for t, start in enumerate(search.starts):
-        tensors |= {f"start_{t}_labels_{d}": label for d, label in enumerate(start)}
+    tensors |= multi_file.trace_tensors(fit.trace, len(fit.data.domains))
+    if search is not None:
+        tensors |= _partition_tensors(search.partition, "")
+        if search.best is not None:
+            tensors |= _partition_tensors(search.best, "best_")
+        for t, start in enumerate(search.starts):
+            tensors |= {f"start_{t}_labels_{d}": label for d, label in enumerate(start)}
+    if fit.chain is not None:
+        tensors |= _partition_tensors(fit.chain, "chain_")
+    if soft is not None:
+        tensors |= _soft_tensors(soft)
     entries = multi_file.data_entries(fit.data) | {
         "phases": [record.phase for record in fit.trace],
         "limits": list(fit.limits),
         "parameters": dict(parameters),
         "rng": fit.rng.bit_generator.state,
         "seed": fit.seed,
-        "max_iter": fit.max_iter,
+        "max_iter": fit.settings.max_iter,
         "samples": len(fit.samples),
+        "search": None if search is None else _search_entries(search),
+        "soft": None if soft is None else {name: getattr(soft, name) for name in SOFT_ENTRIES},
+        "has_chain": fit.chain is not None,
+        "written_by": version("coblock"),
+    }
+    plain = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    container.write_container(path, FORMAT, entries, plain)
+
+
+def _search_entries(search: MultiSearch) -> Header:
+    return {
         "starts": len(search.starts),
         **{name: int(getattr(search, name)) for name in COUNTERS},
         "climbing": search.climbing,
         "shapes_learnt": search.partition.shapes_learnt,
         "has_best": search.best is not None,
-        "has_chain": fit.chain is not None,
         "last": float(search.last) if np.isfinite(search.last) else None,
-        "written_by": version("coblock"),
     }
-    plain = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    container.write_container(path, FORMAT, entries, plain)
+
+
+def _soft_tensors(soft: MultiVariational) -> Tensors:
+    state = soft.state
+    tensors: Tensors = {f"soft_membership_{d}": q for d, q in enumerate(state.q)}
+    tensors |= {f"soft_mean_{d}": q for d, q in enumerate(soft.mean or ())}
+    tensors |= {f"soft_prior_{r}": prior for r, prior in enumerate(state.priors)}
+    numbers = {"soft_alpha": state.alpha, "soft_changes": soft.changes}
+    return tensors | {name: np.array(value, np.float64) for name, value in numbers.items()}
 
 
 def _partition_tensors(partition: MultiPartition, prefix: str) -> Tensors:
@@ -131,6 +164,7 @@ def read(path: str | PathLike[str]) -> tuple[MultiFit, dict[str, Any]]:
         tensors = StoredTensors(stored)
         data = multi_file.read_data(header, tensors)
         multi_file.check_parameters(header["parameters"])
+        require("inference" in header["parameters"], "its parameters are not those of a model.")
         fit = _read_fit(header, tensors, data)
         tensors.require_all_used()
     if header["written_by"] != version("coblock"):
@@ -145,46 +179,81 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
     fits = len(limits) == len(domains)
     fits &= all(each is None or (type(each) is int and each > 0) for each in limits)
     require(fits, "its limits do not fit.")
-    numbers = [header[name] for name in ("seed", "samples", "starts", *COUNTERS)]
+    numbers = [header[name] for name in ("seed", "samples")]
     require(min(numbers) >= 0 and header["max_iter"] > 0, "a number in it is negative.")
     rng = np.random.default_rng(0)
     rng.bit_generator.state = header["rng"]
+    fit: MultiFit = object.__new__(MultiFit)  # __post_init__ would compute the starts
+    fit.data, fit.seed, fit.limits, fit.rng = data, header["seed"], tuple(limits), rng
+    asked = read_multi_settings(header["parameters"])
+    fit.settings = replace(asked, max_iter=header["max_iter"])
+    fit.search = fit.soft = fit.chain = None
+    if header["search"] is not None:
+        fit.search = _read_search(header["search"], tensors, fit)
+    if header["has_chain"]:
+        fit.chain = restore(data, *multi_file.read_partition(tensors, data, "chain_"))
+    if header["soft"] is not None:
+        fit.soft = _read_soft(header["soft"], tensors, fit)
+    fit.samples = multi_file.read_samples(header["samples"], tensors, data)
+    fit.trace = multi_file.read_trace(header["phases"], tensors, data)
+    _check_phases(fit)
+    return fit
+
+
+def _check_phases(fit: MultiFit) -> None:
+    """Refuse parts of a fit that its settings do not have."""
+    phases = fit.settings.phases
+    fits = {record.phase for record in fit.trace} <= set(phases)
+    fits &= ("search" in phases) == (fit.search is not None)
+    searching = fit.search is not None and not fit.search.finished
+    fits &= fit.chain is None or (phases[-1] in {"posterior", "gibbs"} and not searching)
+    fits &= fit.soft is None or (phases[-1] == "variational" and not searching)
+    fits &= fit.search is not None or fit.chain is not None or fit.soft is not None
+    require(fits, "its phases do not fit.")
+
+
+def _read_search(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiSearch:
+    data, entry = fit.data, multi_file.read_entry(header, SEARCH_ENTRIES)
+    require(min(entry[name] for name in ("starts", *COUNTERS)) >= 0, "a number is negative.")
     starts = [
         [
             multi_file.valid_labels(tensors.take(f"start_{t}_labels_{d}", (n,), np.int32))
             for d, n in enumerate(data.sizes)
         ]
-        for t in range(header["starts"])
+        for t in range(entry["starts"])
     ]
-    found = {
-        prefix: restore(data, *multi_file.read_partition(tensors, data, prefix)) if there else None
-        for prefix, there in (
-            ("", True),
-            ("best_", header["has_best"]),
-            ("chain_", header["has_chain"]),
-        )
-    }
-    assert found[""] is not None
-    found[""].shapes_learnt = header["shapes_learnt"]
-    search = MultiSearch(
-        partition=found[""],
-        rng=rng,
-        limits=tuple(limits),
+    best = None
+    if entry["has_best"]:
+        best = restore(data, *multi_file.read_partition(tensors, data, "best_"))
+    partition = restore(data, *multi_file.read_partition(tensors, data))
+    partition.shapes_learnt = entry["shapes_learnt"]
+    return MultiSearch(
+        partition=partition,
+        rng=fit.rng,
+        limits=fit.limits,
         starts=starts,
-        climbing=header["climbing"],
-        **{name: header[name] for name in COUNTERS},
-        last=-np.inf if header["last"] is None else header["last"],
-        best=found["best_"],
+        climbing=entry["climbing"],
+        **{name: entry[name] for name in COUNTERS},
+        last=-np.inf if entry["last"] is None else entry["last"],
+        best=best,
     )
-    fit: MultiFit = object.__new__(MultiFit)  # __post_init__ would compute the starts
-    fit.data, fit.seed, fit.limits = data, header["seed"], tuple(limits)
-    fit.max_iter, fit.rng, fit.search = header["max_iter"], rng, search
-    fit.chain = found["chain_"]
-    fit.samples = multi_file.read_samples(header["samples"], tensors, data)
-    fit.trace = multi_file.read_trace(header["phases"], tensors, data)
-    known = {record.phase for record in fit.trace} <= {"search", "posterior"}
-    require(known and (fit.chain is None or search.finished), "its phases do not fit.")
-    return fit
+
+
+def _read_soft(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiVariational:
+    entry = multi_file.read_entry(header, SOFT_ENTRIES)
+    q = multi_file.read_memberships(tensors, fit.data, "soft_membership_")
+    state = MultiState(fit.data, q, *multi_file.read_hyperparameters(tensors, fit.data, "soft_"))
+    soft = make_variational(state, fit.settings, number=entry["number"])
+    counts = [entry[name] for name in ("number", "averaged", "hyper_delay", "step_since")]
+    require(min(counts) >= 0 and entry["first_change"] >= 0.0, "a number in it is negative.")
+    for name, value in entry.items():
+        setattr(soft, name, value)
+    if soft.averaged:
+        soft.mean = multi_file.read_memberships(tensors, fit.data, "soft_mean_")
+        pairs = zip(soft.mean, q, strict=True)
+        require(all(a.shape == b.shape for a, b in pairs), "its averages do not fit.")
+    soft.changes = tensors.take("soft_changes", (soft.number,), np.float64).tolist()
+    return soft
 
 
 @contextmanager
@@ -193,7 +262,7 @@ def open_checkpoint(
     data: Dataset,
     seed: int | None,
     limits: tuple[int | None, ...],
-    max_iter: int,
+    settings: Settings,
 ) -> Iterator[MultiFit | None]:
     """Lock a file; yield the fit in it, refused if it is another one, or None without a file."""
     if not isinstance(path, str | PathLike):
@@ -208,13 +277,15 @@ def open_checkpoint(
         different = [] if _digest(fit.data) == _digest(data) else ["data"]
         if fit.limits != limits:
             different.append("max_clusters")
+        names = ("inference", "init", "refine", "burn_in", "tol")
+        different += [x for x in names if getattr(fit.settings, x) != getattr(settings, x)]
         if seed is not None and fit.seed != seed:
             different.append("random_state")
         if different:
             differs = f"{path} is the checkpoint of another fit: it differs in"
             advice = "Name another file, or delete this one to begin anew."
             refuse(f"{differs} {', '.join(different)}. {advice}", CheckpointError)
-        fit.max_iter = max_iter
+        fit.settings = settings
         yield fit
 
 

@@ -104,7 +104,7 @@ def multi_tables(result: MultiResult) -> "dict[str, pl.DataFrame]":
     trace = result.trace
     columns: dict[str, Any] = {
         name: [getattr(record, name) for record in trace]
-        for name in ("sweep", "phase", "log_evidence", "moved", "seconds")
+        for name in ("sweep", "phase", "log_evidence", "moved", "change", "seconds")
     }
     for d, name in enumerate(data.domain_names):
         columns[f"{name}_clusters"] = [record.clusters[d] for record in trace]

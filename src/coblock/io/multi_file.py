@@ -42,6 +42,13 @@ PARAMETERS: dict[str, Any] = {
     "max_iter": int,
     "random_state": int | None,
 }
+METHOD_PARAMETERS: dict[str, Any] = {  # files of earlier versions have none of them
+    "inference": str,
+    "init": str,
+    "refine": bool,
+    "burn_in": int | None,
+    "tol": float | int,
+}
 RELATION_ENTRIES: dict[str, Any] = {
     **{"name": str, "places": list, "domains": list, "likelihood": str, "categories": list},
     **{"location": float, "scale": float},
@@ -60,7 +67,9 @@ def save_result(result: MultiResult, path: str | Path, parameters: Mapping[str, 
         tensors[f"labels_{d}"] = label.astype(np.int32)
     for r, prior in enumerate(result.priors):
         tensors[f"prior_{r}"] = prior
-    tensors["trace"] = trace_tensor(result.trace, len(data.domains))
+    tensors |= trace_tensors(result.trace, len(data.domains))
+    for d, q in enumerate(result.soft or ()):
+        tensors[f"membership_{d}"] = q
     entries = data_entries(data) | {
         "phases": [record.phase for record in result.trace],
         "parameters": dict(parameters),
@@ -123,13 +132,18 @@ def sample_tensors(samples: list[MultiSample]) -> Tensors:
     return tensors
 
 
-def trace_tensor(trace: list[MultiRecord], n_domains: int) -> Floats:
-    """Return the records of all sweeps, without their phases, as one table."""
+def trace_tensors(trace: list[MultiRecord], n_domains: int) -> Tensors:
+    """Return the records of all sweeps, without their phases, as tables.
+
+    The second one has what only the records of soft memberships hold.
+    """
     rows = [
-        [record.sweep, record.log_evidence, record.moved, record.seconds, *record.clusters]
+        [record.sweep, record.log_evidence, record.moved or 0.0, record.seconds, *record.clusters]
         for record in trace
     ]
-    return np.array(rows, np.float64).reshape(len(rows), 4 + n_domains)
+    soft = [[r.change, r.leave_one_out] for r in trace if r.leave_one_out is not None]
+    tensors = {"trace": np.array(rows, np.float64).reshape(len(rows), 4 + n_domains)}
+    return tensors | ({"soft_trace": np.array(soft, np.float64)} if soft else {})
 
 
 def has_format(path: str | PathLike[str], form: Format) -> bool:
@@ -154,9 +168,11 @@ def load_result(path: str | Path) -> tuple[MultiResult, dict[str, Any]]:
 
 def check_parameters(parameters: Header) -> None:
     """Refuse parameters that are not those of a MultiIRM."""
-    require(set(parameters) == set(PARAMETERS), "its parameters are not those of a model.")
+    kinds = PARAMETERS | METHOD_PARAMETERS
+    fits = set(parameters) in (set(PARAMETERS), set(kinds))
+    require(fits, "its parameters are not those of a model.")
     for name, value in parameters.items():
-        require(isinstance(value, PARAMETERS[name]), f"its parameter {name} has another type.")
+        require(isinstance(value, kinds[name]), f"its parameter {name} has another type.")
 
 
 class StoredTensors:
@@ -191,15 +207,21 @@ def _read_result(header: Header, tensors: StoredTensors) -> MultiResult:
     labels, priors, alpha = read_partition(tensors, data)
     samples = read_samples(header["samples"], tensors, data)
     records = read_trace(header["phases"], tensors, data)
+    soft = None
+    if "membership_0" in tensors.tensors:
+        soft = read_memberships(tensors, data, "membership_", labels)
     tensors.require_all_used()
     evidence = header["log_evidence"]
     require(np.isfinite(evidence), "its evidence is not a number.")
-    return MultiResult(data, labels, priors, alpha, evidence, samples, records, header["converged"])
+    found = (labels, priors, alpha, evidence, samples, records, header["converged"], soft)
+    return MultiResult(data, *found)
 
 
 def read_data(header: Header, tensors: StoredTensors) -> Dataset:
     """Return domains and relations."""
-    names = [_entry(each, {"name": str, "size": int, "named": bool}) for each in header["domains"]]
+    names = [
+        read_entry(each, {"name": str, "size": int, "named": bool}) for each in header["domains"]
+    ]
     require(names, "it has no domain.")
     require(all(each["size"] > 0 for each in names), "a domain is empty.")
     sizes = [each["size"] for each in names]
@@ -208,7 +230,7 @@ def read_data(header: Header, tensors: StoredTensors) -> Dataset:
         for d, each in enumerate(names)
     )
     tables = tuple(
-        _read_table(tensors, r, _entry(each, RELATION_ENTRIES), sizes)
+        _read_table(tensors, r, read_entry(each, RELATION_ENTRIES), sizes)
         for r, each in enumerate(header["relations"])
     )
     require(tables, "it has no relation.")
@@ -225,22 +247,48 @@ def read_partition(
         valid_labels(tensors.take(f"{prefix}labels_{d}", (n,), np.int32))
         for d, n in enumerate(data.sizes)
     ]
+    return labels, *read_hyperparameters(tensors, data, prefix)
+
+
+def read_hyperparameters(
+    tensors: StoredTensors, data: Dataset, prefix: str
+) -> tuple[list[Floats], list[float]]:
+    """Return hyperparameters of relations and concentrations."""
     priors = [
         _read_prior(tensors.take(f"{prefix}prior_{r}", (None,), np.float64), table.likelihood)
         for r, table in enumerate(data.tables)
     ]
     alpha = tensors.take(f"{prefix}alpha", (len(data.sizes),), np.float64)
     require((alpha > 0).all(), "a concentration is not positive.")
-    return labels, priors, alpha.tolist()
+    return priors, alpha.tolist()
 
 
 def read_trace(phases: list[Any], tensors: StoredTensors, data: Dataset) -> list[MultiRecord]:
     """Return the records of all sweeps."""
-    trace = tensors.take("trace", (len(phases), 4 + len(data.sizes)), np.float64)
-    return [
-        MultiRecord(int(row[0]), str(phase), row[1], tuple(int(k) for k in row[4:]), row[2], row[3])
-        for row, phase in zip(trace.tolist(), phases, strict=True)
-    ]
+    trace = tensors.take("trace", (len(phases), 4 + len(data.sizes)), np.float64).tolist()
+    n_soft = sum(phase == "variational" for phase in phases)
+    soft = tensors.take("soft_trace", (n_soft, 2), np.float64).tolist() if n_soft else []
+    records = []
+    for (sweep, value, moved, seconds, *clusters), phase in zip(trace, phases, strict=True):
+        numbers = (tuple(map(int, clusters)), moved, seconds, 2.0 * moved, None)
+        if phase == "variational":
+            numbers = (numbers[0], None, seconds, *soft.pop(0))
+        records.append(MultiRecord(int(sweep), str(phase), value, *numbers))
+    return records
+
+
+def read_memberships(
+    tensors: StoredTensors, data: Dataset, prefix: str, labels: list[Indices] | None = None
+) -> list[Floats]:
+    """Return memberships of all domains; there is a cluster for each label."""
+    found = []
+    for d, size in enumerate(data.sizes):
+        q = tensors.take(f"{prefix}{d}", (size, None), np.float64)
+        clusters = 1 if labels is None else int(labels[d].max()) + 1
+        fits = q.shape[1] >= clusters and (q >= 0.0).all()
+        require(fits and np.allclose(q.sum(axis=1), 1.0), "its memberships are not probabilities.")
+        found.append(q)
+    return found
 
 
 def read_samples(count: int, tensors: StoredTensors, data: Dataset) -> list[MultiSample]:
@@ -378,7 +426,8 @@ def _relation_entry(table: Table) -> Header:
     }
 
 
-def _entry(value: object, kinds: Mapping[str, Any]) -> Header:
+def read_entry(value: object, kinds: Mapping[str, Any]) -> Header:
+    """Return an entry of a header that has these keys with values of these types."""
     require(isinstance(value, dict) and set(value) == set(kinds), "an entry has other keys.")
     assert isinstance(value, dict)
     for name, kind in kinds.items():

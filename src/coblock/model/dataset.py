@@ -5,9 +5,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices, Offsets
 from coblock.kernels.tensors import Layout
+from coblock.model import checks
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
 from coblock.model.relation import Domain
@@ -205,6 +207,27 @@ def place_degrees(table: Table, sizes: tuple[int, ...], counts: Floats) -> list[
         for p, d in enumerate(table.domains)
     ]
     return [found[0] + found[1], np.zeros(0)] if table.symmetric else found
+
+
+def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.int64]:
+    """Return the positions of objects at a place that are given by name or by position."""
+    domain, place = data.domains[table.domains[p]], table.places[p]
+    values = np.asarray(given)
+    if values.dtype.kind in "iu":
+        return checks.check_positions(values, domain.size, f"object at place '{place}'")
+    if domain.names is None:
+        msg = f"The objects at place '{place}' have no names. Give positions from 0."
+        raise ValueError(msg)
+    index = {name: o for o, name in enumerate(domain.names)}
+    lost = [str(name) for name in values.ravel() if str(name) not in index]
+    if lost:
+        msg = (
+            f"{len(lost):,} of {values.size:,} names at place '{place}' are unknown; the first is "
+            f"'{lost[0]}'."
+        )
+        raise ValueError(msg)
+    found = np.array([index[str(name)] for name in values.ravel()], np.int64)
+    return found.reshape(values.shape)
 
 
 def offsets(sizes: Any) -> Offsets:

@@ -1,6 +1,6 @@
 """The result of a fit of several relations."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,10 @@ from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import Statistics
 from coblock.model.multi_degrees import Factors
 from coblock.model.multi_partition import MultiPartition
+from coblock.model.multi_state import MultiState
 
-TOP = 4  # clusters of an object that predictions without samples average over
+TOP = 4  # clusters of an object that predictions average over, given the labels of others
+LEAST_SHARE = 1e-4  # memberships that are smaller for all objects are left out
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,18 @@ class MultiRecord:
     """Record of one sweep over the objects of all domains."""
 
     sweep: int
-    phase: str  # "search" or "posterior"
-    log_evidence: float
+    phase: str  # "search", "posterior", "variational" or "gibbs"
+    log_evidence: float  # log joint of labels; of soft memberships, its lower bound
     clusters: tuple[int, ...]
-    moved: float  # fraction of the labels that changed, in the domain where it is largest
+    moved: float | None  # fraction of the labels that changed, in the domain where it is largest
     seconds: float
+    change: float  # of memberships per object, averaged ones where a method averages; 2 moved
+    leave_one_out: float | None = None  # sum of the log normalisers of soft memberships
+
+    @property
+    def bound(self) -> float:
+        """The lower bound of the log evidence, which is the log joint of hard labels."""
+        return self.log_evidence
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,7 @@ class MultiResult:
     samples: list[MultiSample]
     trace: list[MultiRecord]
     converged: bool
+    soft: list[Floats] | None = None  # memberships of a method that has its own
 
     @cached_property
     def partition(self) -> MultiPartition:
@@ -61,13 +71,32 @@ class MultiResult:
 
     @cached_property
     def memberships(self) -> list[Floats]:
-        """Cluster probabilities of each object given the labels of all others."""
+        """Cluster probabilities of each object, without others given the labels of all others.
+
+        Clusters that are no object's most probable one come last.
+        """
+        if self.soft is not None:
+            return self.soft
         return [self.partition.conditional(d) for d in range(len(self.data.domains))]
 
     @cached_property
     def tensors(self) -> list[Floats]:
-        """Statistics of the blocks of each relation, on the last axis."""
-        return [full_tensor(table, self.partition, r) for r, table in enumerate(self.data.tables)]
+        """Statistics of the blocks of each relation, on the last axis; only used clusters."""
+        used = [int(label.max()) + 1 for label in self.labels]
+        return [
+            tensor[tuple(slice(used[d]) for d in table.domains)]
+            for tensor, table in zip(self.all_tensors, self.data.tables, strict=True)
+        ]
+
+    @cached_property
+    def all_tensors(self) -> list[Floats]:
+        """The same for all clusters of the memberships: expected ones without samples."""
+        if self.soft is None or self.samples:
+            tensors = [self.partition.tensor(r) for r in range(len(self.data.tables))]
+        else:
+            state = MultiState(self.data, self.soft, list(self.priors), list(self.alpha))
+            tensors = [state.tensor(r) for r in range(len(self.data.tables))]
+        return list(map(full_tensor, self.data.tables, tensors))
 
     @cached_property
     def factors(self) -> dict[int, Factors]:
@@ -88,9 +117,8 @@ class MultiResult:
         found = []
         for sample in self.samples:
             partition = restore(self.data, sample.labels, sample.priors, sample.alpha)
-            found.append(
-                [full_tensor(table, partition, r) for r, table in enumerate(self.data.tables)]
-            )
+            tensors = [partition.tensor(r) for r in range(len(self.data.tables))]
+            found.append(list(map(full_tensor, self.data.tables, tensors)))
         return found
 
     def relation_number(self, name: str) -> int:
@@ -116,9 +144,8 @@ def relation_factors(partition: MultiPartition) -> dict[int, Factors]:
     return found
 
 
-def full_tensor(table: Table, partition: MultiPartition, r: int) -> Floats:
+def full_tensor(table: Table, tensor: Floats) -> Floats:
     """Return the statistics of all blocks; those of symmetric pairs stand at both places."""
-    tensor = partition.tensor(r)
     if table.symmetric:
         turned = tensor.swapaxes(0, 1)
         K = np.arange(len(tensor))
@@ -148,32 +175,32 @@ def statistics_of(
 
 def predictive_mixture(
     result: MultiResult, r: int, cells: Indices
-) -> list[tuple[Floats, Statistics, Floats]]:
-    """Return components of the prediction of cells: weights, statistics and prior of each.
+) -> Iterator[tuple[Floats, Statistics, Floats]]:
+    """Yield components of the prediction of cells: weights, statistics and prior of each.
 
     They are the samples, or without samples the most probable clusters of the objects of a cell.
     """
     table = result.data.tables[r]
     if result.samples:
         weight = np.full(len(cells), 1.0 / len(result.samples))
-        components = []
         parts = zip(result.samples, result.sample_tensors, result.sample_factors, strict=True)
         for sample, tensors, factors in parts:
             at = tuple(sample.labels[d][cells[:, p]] for p, d in enumerate(table.domains))
             prior = sample.priors[r].reshape(-1, 1)
-            statistics = statistics_of(tensors[r], at, cells, factors.get(r))
-            components.append((weight, statistics, prior))
-        return components
-    return list(_soft_mixture(result, r, cells))
+            yield weight, statistics_of(tensors[r], at, cells, factors.get(r)), prior
+    else:
+        yield from _soft_mixture(result, r, cells)
 
 
 def _soft_mixture(
     result: MultiResult, r: int, cells: Indices
-) -> list[tuple[Floats, Statistics, Floats]]:
-    """Return the blocks of the most probable clusters of each object, with their weights."""
+) -> Iterator[tuple[Floats, Statistics, Floats]]:
+    """Yield the blocks of the most probable clusters of each object, with their weights."""
     table, prior = result.data.tables[r], result.priors[r].reshape(-1, 1)
-    top = [_top_clusters(result.memberships[d]) for d in table.domains]
-    components = []
+    top = [
+        _top_clusters(q, TOP if result.soft is None else q.shape[1])
+        for q in (result.memberships[d] for d in table.domains)
+    ]
     for choice in np.ndindex(*(clusters.shape[1] for clusters, _ in top)):
         weight, at = np.ones(len(cells)), []
         for p, t in enumerate(choice):
@@ -187,16 +214,13 @@ def _soft_mixture(
                     repeated |= same
             weight *= np.where(repeated, 1.0, share[cells[:, p], t])
         factors = result.factors.get(r)
-        statistics = statistics_of(result.tensors[r], tuple(at), cells, factors)
-        components.append((weight, statistics, prior))
-    return components
+        yield weight, statistics_of(result.all_tensors[r], tuple(at), cells, factors), prior
 
 
-def _top_clusters(q: Floats) -> tuple[NDArray[np.intp], Floats]:
+def _top_clusters(q: Floats, most: int) -> tuple[NDArray[np.intp], Floats]:
     """Return the most probable clusters of each object with their shares."""
-    most = min(TOP, q.shape[1])
-    while most > 1 and np.sort(q, axis=1)[:, -most].max() < 1e-4:
-        most -= 1
+    largest = np.sort(q, axis=1)[:, ::-1].max(axis=0)  # of the first, second, ... of all objects
+    most = max(min(most, int((largest >= LEAST_SHARE).sum())), 1)
     order = np.argsort(-q, axis=1, kind="stable")[:, :most]
     share = np.take_along_axis(q, order, axis=1)
     return order, share / share.sum(axis=1, keepdims=True)
@@ -216,11 +240,17 @@ def predict_mean(result: MultiResult, r: int, cells: Indices) -> Floats:
 
 def log_predictive(result: MultiResult, r: int, cells: Indices, values: Floats) -> Floats:
     """Return the log predictive probability of the values of cells."""
-    likelihood, parts = result.data.tables[r].likelihood, []
-    for weight, statistics, prior in predictive_mixture(result, r, cells):
+    table, total = result.data.tables[r], np.full(len(cells), -np.inf)
+    likelihood, exposure = table.likelihood, table.weight(cells)
+    for weight, s, prior in predictive_mixture(result, r, cells):
+        known = (s, prior)
+        if table.exposures is not None:  # a count of exposure e has the rate of a cell over e
+            shape = np.broadcast_to(prior[0], exposure.shape)
+            known = ((s[0], s[1] / exposure), np.stack((shape, prior[1] / exposure)))
         with np.errstate(divide="ignore"):
-            parts.append(np.log(weight) + likelihood.log_predictive(values, statistics, prior))
-    return np.logaddexp.reduce(parts, axis=0)
+            part = np.log(weight) + likelihood.log_predictive(values, *known)
+        total = np.logaddexp(total, part)
+    return total
 
 
 def relation_means(result: MultiResult) -> Mapping[str, Floats]:

@@ -95,7 +95,8 @@ def evaluation_page(found: Evaluation, share: float) -> Group:
     runs = "one run" if len(found.runs) == 1 else f"each of {len(found.runs)} runs"
     lines: list[RenderableType] = [Text(f"{share:.0%} held out in {runs}: {cells}\n"), table]
     if found.baselines:
-        lines.append(Text("\ndensity and degrees: the same cells predicted without clusters"))
+        names = " and ".join(found.baselines)
+        lines.append(Text(f"\n{names}: the same cells predicted without clusters"))
     return Group(*lines)
 
 

@@ -13,7 +13,6 @@ from coblock.ui.cli.console import NOT_CONVERGED, OutputOptions
 from coblock.ui.cli.new_links import predict, recommend
 from coblock.ui.cli.options import (
     ClusterOptions,
-    EdgesFile,
     FitOptions,
     Formulas,
     OutFolder,
@@ -190,7 +189,8 @@ def demo(output: OutputOptions, seed: Seed = 0, out: OutFolder = Path("coblock-d
 
 
 def evaluate(
-    edges: EdgesFile,
+    *,
+    edges: options.FitFile = None,
     read_options: ReadOptions,
     fit_options: FitOptions,
     output: OutputOptions,
@@ -205,10 +205,17 @@ def evaluate(
     """Measure how well a fit predicts: hold out cells, fit the others, score the held-out cells.
 
     Two simple predictions are scored beside it: the density of the relation, and the degrees of row
-    and column.
+    and column. Several relations are scored one by one; cells of all are held out.
 
     Example:  coblock evaluate purchases.csv --runs 10 --inference cvb0
     """
+    described = several.describe_relations(edges, fit_options)
+    if described is not None:
+        several.refuse_options(read_options, fit_options)
+        protocol: dict[str, Any] = {"share": share, "runs": runs, "largest": largest}
+        several.score_several(described, fit_options, output, protocol)
+        return
+    assert edges is not None
     from sklearn.exceptions import ConvergenceWarning
 
     from coblock.analysis.evaluation import evaluate as run_protocol

@@ -233,8 +233,8 @@ class FitOptions:
         given = self.relation or ["bipartite"]
         if self.tables:
             refuse(
-                "Several relations can be fitted with 'coblock fit'; other commands take one file. "
-                "In Python, MultiIRM.score scores held-out cells."
+                "Several relations are for 'coblock fit' and 'coblock evaluate'; other commands "
+                "take one file."
             )
         if len(given) > 1:
             refuse(f"--relation is given {len(given)} times: {', '.join(given)}. Pass it once.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 INTERRUPTED = "Interrupted. The same command continues the fit."
 TABLES = ("csv", "parquet")
 Described = dict[str, dict[str, Any]]
-USED = ("relation", "max_clusters", "max_iter", "seed")  # options of a fit of several relations
+METHOD = ("inference", "init", "refine", "burn_in", "tol", "max_iter")
+USED = ("relation", "max_clusters", "seed", *METHOD)  # options of a fit of several relations
 
 
 def describe_relations(edges: Path | None, fit_options: FitOptions) -> Described | None:
@@ -72,13 +73,7 @@ def fit_several(
     title: str | None,
 ) -> None:
     """Read and fit several relations, and write model, tables and reports to a folder."""
-    from coblock.multi import MultiIRM
-
-    model = MultiIRM(
-        max_clusters=parse_limits(fit_options.max_clusters),
-        max_iter=fit_options.max_iter,
-        random_state=fit_options.seed,
-    )
+    model = make_model(fit_options)
     checkpoint = results.checkpoint_of(out)
     with results.open_folder(out, force=force) as write:
         relations = read_relations(described)
@@ -95,6 +90,45 @@ def fit_several(
         _write_folder(model, out, write, title=title or ", ".join(relations), formulas=formulas)
         checkpoint.unlink(missing_ok=True)
     show_several(model, out, output)
+
+
+def make_model(fit_options: FitOptions) -> "MultiIRM":
+    """Return an estimator with these parameters."""
+    from coblock.multi import MultiIRM
+
+    return MultiIRM(
+        max_clusters=parse_limits(fit_options.max_clusters),
+        random_state=fit_options.seed,
+        **{name: getattr(fit_options, name) for name in METHOD},
+    )
+
+
+def score_several(
+    described: Described,
+    fit_options: FitOptions,
+    output: OutputOptions,
+    protocol: dict[str, Any],
+) -> None:
+    """Hold out cells of all relations, fit the others and print the scores of each relation."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from coblock.analysis.multi_evaluation import evaluate_several
+    from coblock.io import printable
+    from coblock.ui.terminal import evaluation_page
+
+    model, relations = make_model(fit_options), read_relations(described)
+    with show_progress(output) as callback:
+        model.set_params(callback=callback)
+        found = evaluate_several(relations, model, seed=fit_options.seed, **protocol)
+    share = protocol["share"]
+    pages = (
+        (Text(f"{printable(name)}\n"), evaluation_page(each, share), Text(""))
+        for name, each in found.items()
+    )
+    relations_data = {name: asdict(each) for name, each in found.items()}
+    data = {"relations": relations_data, "share": share}
+    output.show(lambda: Group(*(part for page in pages for part in page)), data)
 
 
 def resume_several(checkpoint: Path, out: Path, output: OutputOptions, *, formulas: bool) -> None:
@@ -215,7 +249,8 @@ def show_several(model: "MultiIRM", out: Path, output: OutputOptions) -> None:
     from coblock.io import printable
     from coblock.ui.terminal import path_line
 
-    if not model.converged_:
+    complete = model.converged_ or model.inference == "gibbs" or model.tol == 0.0
+    if not complete:
         output.note(
             f"The fit had not converged after {model.n_iter_:,} sweeps. The result is written. "
             f"For a better one, fit with a larger --max-iter (it was {model.max_iter:,})."
@@ -242,7 +277,7 @@ def show_several(model: "MultiIRM", out: Path, output: OutputOptions) -> None:
         "files": {name: str(out / name) for name in files_of_several(model)},
     }
     output.show(lambda: Group(Text(summary), path_line("\nReport: ", report)), data)
-    if not model.converged_:
+    if not complete:
         raise typer.Exit(NOT_CONVERGED)
 
 
