@@ -16,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from coblock import IRM, load, resume
 from coblock.generate import planted
 from coblock.inference.degrees import (
+    DegreeSearch,
     merge_degrees,
     normalised_labels,
     shuffle_ends,
@@ -29,6 +30,7 @@ from coblock.kernels.degrees import PLAIN, fill_values, merger_gain, sweep_objec
 from coblock.kernels.poisson import gamma_derivatives, gamma_marginals
 from coblock.model.degrees import POISSON, DegreePartition, places_of
 from coblock.model.hyperparameters import crp_log_probability
+from coblock.model.partition import Partition
 from coblock.model.relation import Relation
 from coblock.ui.cli.options import FitOptions
 
@@ -705,3 +707,16 @@ def test_forged_degrees_are_refused(tmp_path):
             load(tmp_path / "model")
     model.save(tmp_path / "model")
     load(tmp_path / "model")
+
+
+def test_a_climb_that_merges_in_every_round_ends(monkeypatch):
+    """Sweeps may open clusters that merges close again, without end where cells are unseen."""
+    X, _ = planted_graph("directed", 3, size=60)
+    relation = Relation.build(X, kind="directed")
+    plain = Partition.from_labels(relation, [np.zeros(60, np.int32)])
+    monkeypatch.setattr("coblock.inference.degrees.merge_degrees", lambda partition: True)
+    start = [np.arange(60, dtype=np.int32) % 4]
+    search = DegreeSearch(plain, [], may_be_plain=False, limits=None, starts=[start])
+    rounds = [record for record, _ in zip(search.sweeps(lambda: 0.0), range(60), strict=False)]
+    assert search.finished
+    assert len(rounds) < 60

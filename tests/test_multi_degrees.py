@@ -13,7 +13,9 @@ from sklearn.metrics import adjusted_rand_score
 
 import multi_reference as reference
 from coblock import IRM, MultiIRM, Relation, load
-from coblock.inference.multi_fit import MultiFit, draw_hyperparameters
+from coblock.inference.multi_fit import MultiFit
+from coblock.inference.multi_gibbs import draw_hyperparameters
+from coblock.inference.settings import read_multi_settings
 from coblock.io.multi_checkpoint import MultiCheckpoint
 from coblock.io.multi_checkpoint import read as read_checkpoint
 from coblock.io.relation_files import parse_relations
@@ -466,13 +468,14 @@ def test_an_interrupted_fit_continues_to_the_same_bits(tmp_path):
     edges, traits, _ = planted(3, counts=False, size=30)
     relations = relations_of(edges, traits, counts=False, corrected=True)
     data = build_dataset(relations)
-    whole = MultiFit(data, 5, (None, None), 40)
+    model = MultiIRM(max_iter=40, random_state=5)
+    settings = read_multi_settings(model.get_params(deep=False))
+    whole = MultiFit(data, 5, (None, None), settings)
     whole.run()
     for stop in (1, 4, 9, 20):
-        fit = MultiFit(data, 5, (None, None), 40)
+        fit = MultiFit(data, 5, (None, None), settings)
         fit.run(lambda record, stop=stop: record.sweep == stop)
-        parameters = {"max_clusters": None, "max_iter": 40, "random_state": 5}
-        MultiCheckpoint(fit, tmp_path / "fit", parameters).save()
+        MultiCheckpoint(fit, tmp_path / "fit", model._stored_parameters()).save()
         again, _ = read_checkpoint(tmp_path / "fit")
         again.run()
         assert [r.log_evidence for r in again.trace] == [r.log_evidence for r in whole.trace]
@@ -515,6 +518,14 @@ def test_methods_without_degree_correction_refuse_it():
         partition.data.refuse_correction("CVB0")
     plain = replace(partition.data, tables=partition.data.tables[1:])
     plain.refuse_correction("CVB0")
+
+
+@pytest.mark.parametrize("options", [{"inference": "vb"}, {"refine": False}])
+def test_soft_methods_refuse_degree_correction(options):
+    edges, traits, _ = planted(3, counts=True, size=30)
+    relations = relations_of(edges, traits, counts=True, corrected=True)
+    with pytest.raises(ValueError, match="'knows' is degree-corrected, which inference="):
+        MultiIRM(**options).fit(relations)
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("auto", "auto")])

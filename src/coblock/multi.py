@@ -21,12 +21,18 @@ from coblock.inference.settings import Settings, check_method, read_multi_settin
 from coblock.io import multi_checkpoint, multi_file
 from coblock.io.export import LIBRARIES
 from coblock.io.multi_export import multi_frame
-from coblock.io.tables import LIKELIHOODS, Relation, build_dataset, degree_corrected
+from coblock.io.tables import (
+    LIKELIHOODS,
+    Relation,
+    build_dataset,
+    check_degree_choice,
+    degree_corrected,
+    is_binary,
+)
 from coblock.kernels import Floats, Indices
 from coblock.model import checks
 from coblock.model.checks import Inference, Kind
 from coblock.model.dataset import Dataset, find_objects
-from coblock.model.likelihoods.degrees import PREFIX
 from coblock.model.multi_partition import use_threads
 from coblock.model.multi_result import (
     MultiRecord,
@@ -394,39 +400,6 @@ def _check_relations(relations: object) -> Mapping[str, Relation]:
     return relations
 
 
-def check_degree_choice(
-    data: Dataset, relations: Mapping[str, Relation] | Dataset
-) -> bool | Literal["auto"]:
-    """Return the degree correction of a relation that :class:`IRM` fits; refuse other choices."""
-    if isinstance(relations, Dataset):
-        return data.corrected
-    if is_binary(data):
-        return next(iter(relations.values())).degree_corrected
-    for name, relation in relations.items():
-        if relation.degree_corrected == "auto" and relation.likelihood.name == "bernoulli":
-            msg = (
-                f"Relation '{name}': degree_corrected='auto' is for counts, and for a binary "
-                "relation that is fitted alone. Pass True and False, and keep the fit with the "
-                "larger log_evidence_."
-            )
-            raise ValueError(msg)
-    return False
-
-
-def is_binary(data: Dataset) -> bool:
-    """Return whether the data are one binary relation of two places, which :class:`IRM` fits."""
-    if len(data.tables) != 1:
-        return False
-    table = data.tables[0]
-    seen_pairs = table.symmetric and not table.distinct  # IRM leaves their diagonal out
-    return (
-        table.arity == 2
-        and table.filled
-        and table.likelihood.name in {"bernoulli", PREFIX + "bernoulli"}
-        and not seen_pairs
-    )
-
-
 def fit_binary(
     data: Dataset,
     limits: tuple[int | None, ...],
@@ -458,7 +431,7 @@ def fit_binary(
     samples = [MultiSample(sample.labels, [prior], alpha) for sample in found.samples]
     trace = [binary_record(record, len(data.domains), settings) for record in found.trace]
     fitted = (found.labels, [prior], alpha, found.log_evidence, samples, trace, found.converged)
-    return MultiResult(data, *fitted, soft=found.memberships)
+    return MultiResult(data, *fitted, soft=None if model else found.memberships)
 
 
 def binary_record(record: SweepRecord, n_domains: int, settings: Settings) -> MultiRecord:

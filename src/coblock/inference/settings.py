@@ -145,6 +145,9 @@ def check_method(settings: Settings, data: Dataset) -> None:
             f"IRM fits. Use '{settings.inference}0'."
         )
         raise ValueError(msg)
+    if "variational" in settings.phases:
+        plain = "" if settings.refine else " with refine=False"
+        data.refuse_correction(f"inference='{settings.inference}'{plain}")
     for table in data.tables:
         if table.corrected and "variational" in settings.phases:
             msg = (

@@ -302,6 +302,34 @@ def degree_corrected(likelihood: Likelihood, *, symmetric: bool) -> DegreeCorrec
     return DegreeCorrected(likelihood, 1 if symmetric else 2)
 
 
+def check_degree_choice(
+    data: Dataset, relations: Mapping[str, Relation] | Dataset
+) -> bool | Literal["auto"]:
+    """Return the degree correction of a relation that IRM fits; refuse other choices."""
+    if isinstance(relations, Dataset):
+        return data.corrected
+    if is_binary(data):
+        return next(iter(relations.values())).degree_corrected
+    for name, relation in relations.items():
+        if relation.degree_corrected == "auto" and relation.likelihood.name == "bernoulli":
+            msg = (
+                f"Relation '{name}': degree_corrected='auto' is for counts, and for a binary "
+                "relation that is fitted alone. Pass True and False, and keep the fit with the "
+                "larger log_evidence_."
+            )
+            raise ValueError(msg)
+    return False
+
+
+def is_binary(data: Dataset) -> bool:
+    """Return whether the data are one binary relation of two places, which IRM fits."""
+    if len(data.tables) != 1:
+        return False
+    table = data.tables[0]
+    seen_pairs = table.symmetric and not table.distinct  # IRM leaves their diagonal out
+    return table.arity == 2 and table.filled and table.values_name == "bernoulli" and not seen_pairs
+
+
 def _named_places(places: Sequence[str]) -> dict[str, str]:
     named = {place: place for place in places}
     if len(named) < len(places):
