@@ -547,3 +547,16 @@ def test_start_from_given_memberships_does_not_change_them(small):
         Fit(small, Settings(refine=refine, max_iter=5, tol=0.0), 0, initial).run()
     for q, expected in zip(initial, before, strict=True):
         assert_array_equal(q, expected)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "limit", "grows"), [(12, None, True), (3, None, False), (12, 4, False)]
+)
+def test_start_has_more_clusters_where_all_are_used(monkeypatch, blocks, limit, grows):
+    few = replace(SEARCH, start_clusters=4, few_start_clusters=1)
+    monkeypatch.setattr("coblock.inference.fit.SEARCH", few)
+    relation = Relation.build(planted((240, 240), (blocks, blocks), 0).X)
+    settings = Settings(max_clusters=limit)
+    start = Start(relation, settings, np.random.default_rng(0), LocalEngine(Schedule(40)))
+    found = start._start_partition()
+    assert all((m.size > 4) == grows for m in found.m)

@@ -1,6 +1,7 @@
 """Merges and splits: gains from tables equal recomputed evidence, which never falls."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -396,3 +397,14 @@ def test_search_ends_after_its_patience():
 )
 def test_patience_falls_with_the_number_of_objects(objects, failures):
     assert SEARCH.patience(objects) == failures
+
+
+@pytest.mark.parametrize("perturbations", [0, 1, 2])
+def test_large_relations_are_perturbed_less_often_than_patience_allows(monkeypatch, perturbations):
+    budget = replace(SEARCH, perturbed_objects=200 * perturbations + 199)
+    monkeypatch.setattr("coblock.inference.search.SEARCH", budget)
+    partition = true_partition(planted((100, 100), (3, 3), 4))
+    search, _ = run_search(partition, np.random.default_rng(0))
+    assert search.perturbations == perturbations
+    assert search.finished
+    assert not search.climbing  # the local search after the last perturbation has ended

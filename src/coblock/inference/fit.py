@@ -223,8 +223,8 @@ class Start:
         """Return the partition that the search starts from.
 
         Spectral labels of many clusters are the start where structure is strong. Where few
-        clusters explain nearly as much, soft sweeps from these find weak structure better; their
-        number is doubled while all of them are used and the evidence rises.
+        clusters explain nearly as much, soft sweeps from these find weak structure better. Both
+        numbers are raised while all of the clusters are used and the evidence rises.
         """
         if self.initial is not None:
             return self._partition(most_probable(self.initial))
@@ -242,17 +242,38 @@ class Start:
         one, of_many, of_few = (trial.log_posterior() for trial in trials)
         best = max(trials, key=Partition.log_posterior)
         if of_few - one < SEARCH.weak_share * (of_many - one):
-            return many
+            return self._with_more_clusters(spectral, most, trials[1]) or many
         while True:
             labels = self._sweep_softly(soft_labels(spectral.labels(few)))
             found = climb_from(self._partition(labels), self.engine)
             if found.log_posterior() <= best.log_posterior():
-                return many if best is trials[1] else best
+                if best is trials[1]:
+                    return self._with_more_clusters(spectral, most, best) or many
+                return best
             best = found
             all_used = any(m.size == K for m, K in zip(found.m, few, strict=True))
             if few == most or not all_used:
                 return best
             few = tuple(min(2 * K, limit) for K, limit in zip(few, most, strict=True))
+
+    def _with_more_clusters(
+        self, spectral: SpectralStart, clusters: tuple[int, ...], trial: Partition
+    ) -> Partition | None:
+        """Return what is found from more spectral clusters than those of a trial.
+
+        Their number is raised while all of them are used and the evidence rises; None if it is
+        not raised at all.
+        """
+        best = None
+        while self.settings.max_clusters is None:
+            if any(m.size < K for m, K in zip(trial.m, clusters, strict=True)):
+                break
+            clusters = tuple(SEARCH.start_factor * K for K in clusters)
+            found = climb_from(self._partition(spectral.labels(clusters)), self.engine)
+            if found.log_posterior() <= trial.log_posterior():
+                break
+            best = trial = found
+        return best
 
     def _partition(self, labels: list[Indices]) -> Partition:
         """Return the partition of these labels."""

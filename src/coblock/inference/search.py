@@ -56,9 +56,10 @@ class Search:
     @property
     def finished(self) -> bool:
         """Whether perturbations have failed often enough, or none are wanted."""
-        if not self.perturb:
-            return self.best is not None
-        return self.failures >= SEARCH.patience(sum(self.partition.relation.sizes))
+        objects = sum(self.partition.relation.sizes)
+        if not self.perturb or self.perturbations >= SEARCH.most_perturbations(objects):
+            return self.best is not None and not self.climbing
+        return self.failures >= SEARCH.patience(objects)
 
     @property
     def converged(self) -> bool:

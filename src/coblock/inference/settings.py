@@ -191,7 +191,8 @@ class SearchSettings:
     benchmarks/search_settings.py: log evidence and CPU time of default fits of two real relations.
     """
 
-    start_clusters: int = 60  # of the spectral start
+    start_clusters: int = 60  # of the spectral start,
+    start_factor: int = 4  # by which they are more where all of them are used
     few_start_clusters: int = 4  # of another spectral start, doubled while all are used
     weak_share: float = 0.5  # of the gain of many clusters that few must reach to be swept softly
     start_rounds: int = 2  # of sweeps and merges before starts are compared
@@ -206,12 +207,13 @@ class SearchSettings:
     perturbation_gain: float = 2e-4  # the same for a perturbation
     patience_objects: int = 3_000  # divided by the objects of a relation: failures allowed,
     most_failures: int = 10  # from 1 up to so many perturbations without gain
+    perturbed_objects: int = 100_000  # in all perturbations
     least_gain: float = 1e-6  # nats that a merge or split must gain
     few_blocks: int = 16  # up to so many, splits are valued at learnt hyperparameters
     split_seeds: int = 5  # pairs of members from which each cluster is split
     split_passes: int = 10  # over the members of a cluster, at most
     room: int = 4  # empty clusters added when a sequential sweep has used the last one
-    label_gain: float = 1e-6  # relative gain of evidence for which posterior labels still change
+    label_gain: float = 1e-5  # relative gain of evidence for which posterior labels still change
     most_samples: int = 32  # sampled sweeps in the posterior average,
     sampled_visits: int = 150_000  # and objects in all of them: large relations vary less
     fewest_samples: int = 12  # in the posterior average; a relation with less budget has none
@@ -238,6 +240,10 @@ class SearchSettings:
     def patience(self, objects: int) -> int:
         """Return how many perturbations without gain end the search of so many objects."""
         return min(max(self.patience_objects // objects, 1), self.most_failures)
+
+    def most_perturbations(self, objects: int) -> int:
+        """Return how many perturbations a search of so many objects has at most."""
+        return self.perturbed_objects // objects
 
 
 SEARCH = SearchSettings()

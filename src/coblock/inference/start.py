@@ -25,6 +25,7 @@ CHUNK_BYTES = 128  # bytes per object of the vectors that are multiplied togethe
 LEAST_DENSITY = 1e-12  # avoids a division by 0
 SINGLE_PRECISION_FROM = 50_000  # objects; single precision is enough to separate clusters,
 SINGLE_RESULT_FROM = 10_000  # and from so many objects in the result
+MOST_DISTANCES = 3_000_000  # of points from centres in a pass; k-means takes samples beyond
 DISTINCT_CHUNK = 256  # points compared at a time
 
 
@@ -233,7 +234,7 @@ class SpectralStart:
 
 def k_means_labels(points: NDArray[Any], clusters: int, seed: int) -> Indices:
     """Return labels of points, which are overwritten; no more clusters than distinct points."""
-    if points.shape[0] < SINGLE_PRECISION_FROM:
+    if points.shape[0] < SINGLE_PRECISION_FROM and points.shape[0] * clusters < MOST_DISTANCES:
         K = _distinct(points, clusters)
         method = KMeans(K, n_init=1, random_state=seed, copy_x=False)
     else:
