@@ -149,13 +149,6 @@ def check_method(settings: Settings, data: Dataset) -> None:
         plain = "" if settings.refine else " with refine=False"
         data.refuse_correction(f"inference='{settings.inference}'{plain}")
     for table in data.tables:
-        if table.corrected and "variational" in settings.phases:
-            msg = (
-                f"Relation '{table.name}' is degree-corrected, which the sweeps of soft "
-                "memberships do not support. Use inference='acvb0' or 'cvb0' with refine=True, or "
-                "'gibbs'."
-            )
-            raise ValueError(msg)
         if settings.inference == "vb" and not hasattr(table.likelihood, "expected_log"):
             msg = (
                 f"inference='vb' needs the derivative of the log marginal, and the likelihood of "
