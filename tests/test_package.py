@@ -63,6 +63,35 @@ def test_all_systems_and_versions_are_tested():
     assert {"lint", "dependencies", "kernels", "fuzz", "docs", "package"} <= set(jobs)
 
 
+def test_dependencies_package_and_publishing_are_in_the_workflows():
+    jobs = yaml.safe_load((WORKFLOWS / "tests.yml").read_text(encoding="utf-8"))["jobs"]
+    matrix = jobs["dependencies"]["strategy"]["matrix"]["include"]
+    assert {entry["resolution"] for entry in matrix} == {"lowest-direct", "highest"}
+    commands = {
+        name: "\n".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()
+    }
+    for words in ("make dist", "make audit", "install dist/coblock-*.tar.gz", "tests pass"):
+        named = [step.get("name", "") for step in jobs["package"]["steps"]]
+        assert words in commands["package"] or any(words in name for name in named)
+    assert {"make boundscheck", "make nojit"} <= set(commands["kernels"].splitlines())
+    release = yaml.safe_load((WORKFLOWS / "release.yml").read_text(encoding="utf-8"))["jobs"]
+    assert release["publish"]["needs"] == "tests"
+    assert release["publish"]["permissions"] == {"contents": "read", "id-token": "write"}
+    used = [step.get("uses", "") for step in release["publish"]["steps"]]
+    assert any(name.startswith("pypa/gh-action-pypi-publish@") for name in used)
+    given = [step.get("with", {}) for step in release["publish"]["steps"]]
+    assert not any("password" in each for each in given)
+
+
+def test_make_fuzz_runs_every_target():
+    targets = set(re.search(r"^TARGETS := (.*)$", text("Makefile"), flags=re.M)[1].split())
+    assert targets | {"readers"} == set(
+        re.findall(r'^    "(\w+)": \w+,$', text("fuzz/targets.py"), re.M)
+    )
+    for script in ("run", "processes", "cluster", "empty_objects", "guided"):
+        assert f"fuzz/{script}.py" in text("Makefile")
+
+
 def test_the_sources_of_bundled_data_are_named():
     sources = text("src/coblock/datasets/SOURCES.md")
     for path in (ROOT / "src" / "coblock" / "datasets").glob("*.csv"):
