@@ -12,7 +12,7 @@ import typer
 from coblock.io import refuse
 from coblock.io.relation_files import parse_relations, read_description, read_relations
 from coblock.ui.cli import results
-from coblock.ui.cli.console import FIRST_WORDS, LOG_INTERVAL, NOT_CONVERGED, OutputOptions
+from coblock.ui.cli.console import LOG_INTERVAL, NOT_CONVERGED, OutputOptions
 from coblock.ui.cli.options import FitOptions, ReadOptions
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ INTERRUPTED = "Interrupted. The same command continues the fit."
 TABLES = ("csv", "parquet")
 Described = dict[str, dict[str, Any]]
 USED = ("relation", "max_clusters", "max_iter", "seed")  # options of a fit of several relations
-READ = ("row", "column", "value", "wide", "layout", "absent", "query", "delimiter", "header")
-USED_OF_ONE = (*USED, *READ, "encoding", "max_columns", "max_unpacked", "likelihood")
-LIKELIHOODS = ("bernoulli", "poisson", "categorical", "normal")
 
 
 def describe_relations(edges: Path | None, fit_options: FitOptions) -> Described | None:
@@ -56,6 +53,11 @@ def read_several(described: Described, output: OutputOptions) -> "dict[str, Rela
     for name, relation in relations.items():
         output.say(f"{name}: {relation!r}")
     return relations
+
+
+READ = ("row", "column", "value", "wide", "layout", "absent", "query", "delimiter", "header")
+USED_OF_ONE = (*USED, *READ, "encoding", "max_columns", "max_unpacked", "likelihood")
+LIKELIHOODS = ("bernoulli", "poisson", "categorical", "normal")
 
 
 def read_one(
@@ -205,7 +207,7 @@ def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], N
     if output.quiet or not console.is_terminal:
         yield log
         return
-    with console.status(FIRST_WORDS) as status:
+    with console.status("Initialising (the first run compiles)") as status:
         yield lambda record: status.update(line(record))
 
 
