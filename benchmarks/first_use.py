@@ -105,6 +105,7 @@ def cuts_at_two() -> str:
     )
 
 
+TITLES = {"first": "First use", "left": "Time left", "cuts": "polblogs cut at two"}
 SECTIONS = {"first": first_use, "left": time_left, "cuts": cuts_at_two}
 
 
@@ -112,10 +113,11 @@ def main() -> None:
     """Measure the sections that are named and write the page."""
     wanted = sys.argv[2:] or list(SECTIONS)
     old = PAGE.read_text(encoding="utf-8").split("\n## ")[1:] if PAGE.exists() else []
-    kept = dict(zip(SECTIONS, (f"\n## {text}" for text in old), strict=False))
+    kept = {text.split("\n")[0]: f"\n## {text.rstrip()}\n" for text in old}
     for name in wanted:
-        kept[name] = SECTIONS[name]()
-    PAGE.write_text(HEAD + "".join(kept[name] for name in SECTIONS), encoding="utf-8")
+        kept[TITLES[name]] = SECTIONS[name]()
+    text = "".join(kept.get(title, "") for title in TITLES.values())
+    PAGE.write_text(HEAD + text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings contain the types
 napoleon_google_docstring = False
-napoleon_use_ivar = True
+napoleon_use_ivar = False  # as fields of a list, names would lose their last underscore
 
 html_theme = "furo"
 html_title = f"coblock {release}"

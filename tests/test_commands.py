@@ -130,7 +130,7 @@ def test_option_groups_become_options():
     run = expand_option_groups(command)
     given = {"row": "r", "column": None, "value": None, "binarize": 0.0, "unseen": None}
     given |= {"delimiter": None, "header": None, "encoding": "utf-8", "max_columns": 9}
-    given |= {"wide": False, "layout": None, "absent": None, "query": None}
+    given |= {"wide": False, "layout": None, "absent": None, "query": None, "yes": None}
     run(**given, max_unpacked=9, name="y")
     with pytest.raises(AssertionError):
         run(**given | {"row": "s"}, max_unpacked=9, name="y")
@@ -198,9 +198,9 @@ def test_a_terminal_shows_a_progress_bar(edges, tmp_path):
     assert code == 0, seen
     assert "\x1b[" in seen
     text = ESCAPES.sub("", seen)
-    assert re.search(r"sweep \d+, change \S+, \d+ x \d+ clusters, evidence -", text)
+    assert re.search(r"searching: \d+ x \d+ clusters, evidence -", text)
     assert "2 x 2 clusters; converged" in text
-    assert not re.search(r"^sweep 1: change", text, re.MULTILINE)
+    assert not re.search(r"^searching: .* s$", text, re.MULTILINE)
 
 
 def test_report_rewrites_the_page(place, model, tmp_path):

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import coblock.datasets
+from coblock import IRM, MultiIRM
 from coblock.ui.cli import COMMANDS, app
 
 ROOT = Path(__file__).parent.parent
@@ -154,4 +155,11 @@ def test_the_documentation_builds_without_warnings(tmp_path):
     commands = (tmp_path / "html" / "reference" / "commands.html").read_text(encoding="utf-8")
     for command in COMMANDS:
         assert f'id="{command.__name__}"' in commands
-    assert "max_clusters" in (tmp_path / "html" / "reference" / "python.html").read_text()
+    reference = (tmp_path / "html" / "reference" / "python.html").read_text(encoding="utf-8")
+    shown = re.sub(r"<[^>]+>", "", reference)
+    assert "max_clusters" in shown
+    for kind in (IRM, MultiIRM):  # names keep their last underscore
+        listed = re.findall(r"^    ([a-z]\w*_(?:, [a-z]\w*_)*) :", kind.__doc__, flags=re.M)
+        names = ", ".join(listed).split(", ")
+        assert len(names) > 5
+        assert [name for name in names if not re.search(rf"\b{name}(?!\w)", shown)] == []

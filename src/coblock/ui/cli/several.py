@@ -29,9 +29,6 @@ TABLES = ("csv", "parquet")
 Described = dict[str, dict[str, Any]]
 METHOD = ("inference", "init", "refine", "burn_in", "tol", "max_iter")
 USED = ("relation", "max_clusters", "seed", "jobs", *METHOD)  # of a fit of several relations
-READ = ("row", "column", "value", "wide", "layout", "absent", "query", "delimiter", "header")
-USED_OF_ONE = (*USED, *READ, "encoding", "max_columns", "max_unpacked", "likelihood")
-LIKELIHOODS = ("bernoulli", "poisson", "categorical", "normal")
 
 
 def describe_relations(edges: Path | None, fit_options: FitOptions) -> Described | None:
@@ -58,6 +55,11 @@ def read_several(described: Described, output: OutputOptions) -> "dict[str, Rela
     for name, relation in relations.items():
         output.say(f"{name}: {relation!r}")
     return relations
+
+
+READ = ("row", "column", "value", "wide", "layout", "absent", "query", "delimiter", "header")
+USED_OF_ONE = (*USED, *READ, "encoding", "max_columns", "max_unpacked", "likelihood")
+LIKELIHOODS = ("bernoulli", "poisson", "categorical", "normal")
 
 
 def read_one(
