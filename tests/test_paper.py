@@ -19,6 +19,7 @@ from paper.experiments import (
     parameters,
     plan,
 )
+from paper.internals import CRITERIA
 from paper.naive import NaiveState
 from paper.page import Request, write_page
 from paper.protocol import Limits, follow
@@ -33,7 +34,14 @@ from paper.timing import (
     random_start,
     time_linear,
 )
-from paper.verdicts import BETTER, EQUAL, WORSE, compare_with_paper, convergence_sweep
+from paper.verdicts import (
+    BETTER,
+    EQUAL,
+    WORSE,
+    compare_with_paper,
+    convergence_sweep,
+    count_fastest,
+)
 from rich.console import Console
 from scipy import sparse
 
@@ -182,6 +190,30 @@ def test_runs_of_another_state_are_kept_until_they_are_replaced(tmp_path, monkey
     assert main([*words, "--budget", "0"]) == 0
     assert "`an earlier one`" in (tmp_path / "page.md").read_text()
     assert results.read_text() == before
+
+
+def test_methods_are_compared_by_each_criterion(tmp_path):
+    """VB is first by its own criterion, the bound, and ACVB0 by memberships."""
+    store = Store(tmp_path)
+    times = {"vb": (1.0, 9.0, 1.0), "acvb": (5.0, 5.0, 5.0), "acvb0": (2.0, 2.0, 2.0)}
+    for method, seconds in times.items():
+        run = finished_run(0)[1] | {"cpu": 10.0}
+        names = ("1e-05", "memberships 1e-05", "bound 1e-05")
+        run["passed"] = {name: {"cpu": cpu} for name, cpu in zip(names, seconds, strict=True)}
+        store.put(held_out("synth1", method, 20), run)
+    found = Results(store, 1)
+    assert [count_fastest(found, name) for name in CRITERIA] == [(0, 1), (1, 1), (0, 1)]
+    assert found.seconds("synth1", "vb", 20, 1e-5, "memberships").mean == 9.0
+
+
+def test_followed_fit_is_timed_until_all_criteria_hold():
+    trial = Trial.draw("synth1", 0)
+    relation = Relation.build(trial.X, unseen=trial.unseen)
+    record = follow(relation, held_out("synth1", "vb", 20), Limits(60.0)).record
+    assert {"1e-05", "memberships 1e-05", "bound 1e-05"} <= set(record["passed"])
+    assert record["converged"]
+    assert record["sweeps"] == record["passed"]["1e-05"]["sweep"]
+    assert record["passed"]["memberships 1e-05"]["sweep"] > record["sweeps"]
 
 
 def test_small_relations_have_twenty_seeds_in_the_full_protocol():

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from regimes import draw_links
+from scipy.optimize import minimize
+from scipy.special import betaln, gammaln
 from sklearn.metrics import adjusted_rand_score
 
 from coblock import IRM
@@ -81,7 +83,10 @@ def test_four_weak_communities_reach_the_evidence_of_the_truth(seed):
 def test_two_weak_communities_reach_the_evidence_of_the_polished_truth(seed):
     X, label = communities(1000, 2, 10.0, 2.5, np.random.default_rng(seed))
     model = IRM(relation="undirected", random_state=seed).fit(X)
-    assert model.log_evidence_ >= evidence(X, "undirected", [label], polished=True) - 2.0
+    truth = evidence(X, "undirected", [label], polished=True)
+    assert model.log_evidence_ >= truth - 2.0
+    shuffled = np.random.default_rng(seed).permutation(label)
+    assert evidence(X, "undirected", [shuffled]) < truth - 2.0  # negative control
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -92,6 +97,8 @@ def test_weak_blocks_of_two_domains_reach_the_evidence_of_the_polished_truth(see
     X = draw_links("bipartite", theta[np.ix_(label, label)], rng)
     truth = evidence(X, "bipartite", [label, label], polished=True)
     assert IRM(random_state=seed).fit(X).log_evidence_ >= truth - 0.001 * abs(truth)
+    one = evidence(X, "bipartite", [np.zeros_like(label)] * 2)
+    assert one < truth - 0.001 * abs(truth)  # negative control
 
 
 def test_nested_weak_clusters_are_found():
@@ -102,6 +109,8 @@ def test_nested_weak_clusters_are_found():
     model = IRM(relation="undirected", random_state=1).fit(X)
     truth = evidence(X, "undirected", [label], polished=True)
     assert model.log_evidence_ >= truth - 0.001 * abs(truth)
+    halves = evidence(X, "undirected", [(label // 4).astype(np.int32)], polished=True)
+    assert halves < truth - 0.001 * abs(truth)  # negative control: the upper level alone
 
 
 def test_start_from_one_cluster_reaches_the_evidence_of_the_default():
@@ -110,6 +119,48 @@ def test_start_from_one_cluster_reaches_the_evidence_of_the_default():
     model = IRM(init=zeros, random_state=0).fit(drawn.X)
     default = IRM(random_state=0).fit(drawn.X)
     assert model.log_evidence_ >= default.log_evidence_ - 0.01
+
+
+def log_joint(X: np.ndarray, labels: list[np.ndarray], hyper: np.ndarray) -> float:
+    """Return log p(X, z) from its definition; ``hyper`` has the logs of a, b and both alphas."""
+    a, b, *alpha = np.exp(np.clip(hyper, -15.0, 15.0))
+    hot = [np.eye(z.max() + 1)[z] for z in labels]
+    n, N = hot[0].T @ X @ hot[1], hot[0].T @ (1.0 - X) @ hot[1]
+    total = (betaln(a + n, b + N) - betaln(a, b)).sum()
+    for z, concentration in zip(hot, alpha, strict=True):
+        m = z.sum(axis=0)
+        used = m[m > 0]
+        total += used.size * np.log(concentration) + gammaln(used).sum()
+        total += gammaln(concentration) - gammaln(concentration + m.sum())
+    return float(total)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_default_ends_at_a_local_optimum_with_the_evidence_of_an_independent_optimum(seed):
+    """No object gains by another cluster; the evidence is that of a general optimiser."""
+    drawn = planted((40, 30), (3, 3), seed)
+    X = np.asarray(drawn.X.todense() if hasattr(drawn.X, "todense") else drawn.X, dtype=float)
+    model = IRM(random_state=seed).fit(X)
+    labels = [model.row_labels_.copy(), model.column_labels_.copy()]
+    best = minimize(
+        lambda x: -log_joint(X, labels, x),
+        np.zeros(4),
+        method="Nelder-Mead",
+        options={"maxiter": 4000, "xatol": 1e-6, "fatol": 1e-9},
+    )
+    assert model.log_evidence_ == pytest.approx(-best.fun, abs=1e-3)
+    gains = []
+    for label in labels:
+        for i in range(label.size):
+            old = label[i]
+            for k in range(label.max() + 2):
+                label[i] = k
+                gains.append(log_joint(X, labels, best.x) + best.fun)
+            label[i] = old
+    assert max(gains) < 1e-4 * abs(best.fun), "the least relative gain of a round of the search"
+    assert min(gains) < -1.0
+    labels[0][:5] = (labels[0][:5] + 1) % (labels[0].max() + 1)
+    assert log_joint(X, labels, best.x) < -best.fun - 5.0  # negative control: five moved rows
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -19,6 +19,10 @@ from coblock.inference.fit import Start, last_change
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, columns and values of held-out cells
 
 
+OWN = ""  # name of a method's own criterion of convergence
+CRITERIA = (OWN, "memberships", "bound")
+
+
 class StepwiseFit:
     """A fit of one relation that gives the result of ``IRM(**parameters, random_state=seed)``.
 
@@ -58,14 +62,25 @@ class StepwiseFit:
         change = last_change(self._run.trace, self._run.settings)
         return change if change < largest and self._run.phase.may_stop else np.inf
 
+    def changes(self, largest: float) -> dict[str, float]:
+        """Return the last change by each criterion: the method's own, memberships, the bound.
+
+        The own one of VB is mostly that of the bound, relative to it, that of the others is of the
+        memberships. Infinite where a criterion does not apply.
+        """
+        found = dict.fromkeys(CRITERIA, np.inf) | {OWN: self.change_below(largest)}
+        if self._run.phase.may_stop and len(self.trace) > 1:
+            before, last = self.trace[-2:]
+            found["memberships"] = last.change
+            found["bound"] = abs(last.bound - before.bound) / max(abs(last.bound), 1.0)
+        return found
+
     def score(self, cells: Cells) -> float:
         """Return the held-out score at the last sweep; for Gibbs, that of the last sample."""
         if self.model.inference == "gibbs":
             return self._score_last_sample(cells)
-        relation = self._run.relation
-        copy = deepcopy(self._run, {id(relation): relation})  # the result reorders its arrays
         model = IRM()
-        model.result_ = copy.result(converged=False)
+        model.result_ = self._copy().result(converged=False)
         return model.score_links(*cells)
 
     def _score_last_sample(self, cells: Cells) -> float:
@@ -77,9 +92,13 @@ class StepwiseFit:
         return float(np.log(np.where(values, probability, 1.0 - probability)).mean())
 
     def conclude(self, *, converged: bool) -> IRM:
-        """End the fit and return a model with ``result_``, which predicts links."""
-        self.model.result_ = self._run.result(converged=converged)
+        """Return a model with the present ``result_``, which predicts links; sweeps may go on."""
+        self.model.result_ = self._copy().result(converged=converged)
         return self.model
+
+    def _copy(self) -> Start:
+        """Return a copy of the fit: a result reorders the arrays that it takes over."""
+        return deepcopy(self._run, {id(self._run.relation): self._run.relation})
 
     @property
     def memberships(self) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ from data import Trial, whole_relation
 
 from coblock import IRM, Relation
 from paper.experiments import CURVES, DEFAULT, PICTURES, THRESHOLDS, Job, parameters
-from paper.internals import StepwiseFit
+from paper.internals import CRITERIA, OWN, StepwiseFit
 from paper.shapes import SHAPES, draw_shape
 
 TRACED = 60  # sweeps whose bound and leave-one-out likelihood are kept for the figures
@@ -84,6 +84,8 @@ def fit_large(job: Job, limits: Limits) -> dict[str, Any]:
 def follow(relation: Relation, job: Job, limits: Limits, trial: Trial | None = None) -> FollowedFit:
     """Follow a fit until it converges or reaches its limit of sweeps or of time.
 
+    A fit that has converged by its own criterion is the result. It is timed until it has converged
+    by the other ones, too, so that methods can be compared by each.
     If a ``trial`` is given, its held-out cells are scored at some sweeps. This is not timed.
     """
     settings = limited_parameters(relation, job, limits)
@@ -92,23 +94,31 @@ def follow(relation: Relation, job: Job, limits: Limits, trial: Trial | None = N
     most_seconds = limits.seconds * GRACE.get(job.method, 1.0)
     passed: dict[str, dict[str, float]] = {}
     curve: list[tuple[float, float]] = []
-    next_point, late, converged = 1.0, False, False
+    next_point, late, ended = 1.0, False, None  # the sweep at which the fit has ended
     for timed in time_sweeps(fit):
         number = len(fit.trace)
-        change = fit.change_below(max(*THRESHOLDS, tol))
+        changes = fit.changes(max(*THRESHOLDS, tol))
         now = {"sweep": number, "cpu": timed.cpu, "wall": timed.wall}
-        for threshold in THRESHOLDS:
-            if change < threshold:
-                passed.setdefault(f"{threshold:g}", now)
-        converged, late = change < tol, timed.cpu > most_seconds
-        ends = converged or late or number >= most_sweeps
-        if trial is not None and (ends or number >= next_point):
+        for criterion, change in changes.items():
+            for threshold in THRESHOLDS:
+                if change < threshold:
+                    passed.setdefault(f"{criterion} {threshold:g}".strip(), now)
+        late = timed.cpu > most_seconds
+        stops = late or number >= most_sweeps
+        ends = ended is None and (changes[OWN] < tol or stops)
+        if trial is not None and (ends or (ended is None and number >= next_point)):
             next_point = max(number * STEP, number + 1)
             curve.append((timed.cpu, fit.score(trial.cells)))
         if ends:
+            ended, converged = timed, changes[OWN] < tol
+            fit.conclude(converged=converged)
+        if stops or (ended and all(f"{c} {tol:g}".strip() in passed for c in CRITERIA)):
             break
+    if ended is None:  # the last phase is over
+        ended, converged = timed, False
+        fit.conclude(converged=converged)
     shortened = job.method == "gibbs" and most_sweeps < parameters(job.method, job.K)["max_iter"]
-    model = fit.conclude(converged=converged)
+    late, timed, model = late and not converged, ended, fit.model
     record = {
         "sweeps": timed.sweep.sweep,
         "wanted_sweeps": most_sweeps,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from paper.experiments import Job, held_out, runs_of
+from paper.internals import OWN
 from paper.store import Store
 
 LEVEL = 0.05  # significance level of the t-tests
@@ -60,13 +61,15 @@ class Results:
         """Return held-out log likelihoods per cell."""
         return summarize(self.records(relation, method, K), lambda record: record["score"])
 
-    def seconds(self, relation: str, method: str, K: int, threshold: float) -> Summary | None:
-        """Return CPU seconds until the change fell below a threshold.
+    def seconds(
+        self, relation: str, method: str, K: int, threshold: float, criterion: str = OWN
+    ) -> Summary | None:
+        """Return CPU seconds until the change by a criterion fell below a threshold.
 
         A run in which it never did contributes all its time and is counted as truncated. Gibbs has
         no threshold: its time is that of all sweeps.
         """
-        name = f"{threshold:g}"
+        name = f"{criterion} {threshold:g}".strip()
         records = self.records(relation, method, K)
         if not records:
             return None
