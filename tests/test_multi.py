@@ -587,7 +587,7 @@ def test_threads_do_not_change_the_bits(monkeypatch):
 @settings(max_examples=20, deadline=None)
 def test_batches_score_from_one_state(seed):
     """A batch gives each object its best label given all others, and counts stay exact."""
-    partition, rng = draw_partition(seed)
+    partition, _ = draw_partition(seed)
     for d, size in enumerate(partition.data.sizes):
         if any(d in t.domains and t.domains.count(d) > 1 for t in partition.data.tables):
             continue  # blocks of the own cluster are approximate in a batch
@@ -603,7 +603,7 @@ def test_batches_score_from_one_state(seed):
 
 
 def test_chains_that_do_not_move_are_called_an_ensemble():
-    """Certain labels: predictions average over local optima, and the summary says so."""
+    """Certain labels: predictions average over rounds of the search, and the summary says so."""
     rng = np.random.default_rng(3)
     z = np.arange(36) % 3
     p = np.array([[0.9, 0.1, 0.5], [0.1, 0.9, 0.2], [0.5, 0.3, 0.05]])
@@ -611,7 +611,7 @@ def test_chains_that_do_not_move_are_called_an_ensemble():
     relation = Relation([tuple(c) for c in cells.tolist()], {"a": "x", "b": "x", "c": "y"})
     model = MultiIRM(random_state=0).fit({"r": relation})
     assert model.result_.moved < 0.01
-    assert 1 <= len(model.result_.samples) <= 12
+    assert 1 <= len(model.result_.samples) <= 24
     assert "ensemble" in model.summary()
     best = model.result_.samples[0]
     assert np.array_equal(best.labels[0], numbered(model.result_.labels)[0])

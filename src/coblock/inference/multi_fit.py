@@ -6,8 +6,8 @@ from time import perf_counter
 
 import numpy as np
 
-from coblock.inference.multi_posterior import MultiChains, is_affordable
-from coblock.inference.multi_search import MultiSearch
+from coblock.inference.multi_posterior import MultiChains
+from coblock.inference.multi_search import MultiSearch, is_affordable
 from coblock.inference.multi_start import spectral_points, start_labels
 from coblock.inference.settings import SEARCH
 from coblock.inference.start import thread_pools

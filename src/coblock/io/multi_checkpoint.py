@@ -19,7 +19,7 @@ import numpy as np
 
 from coblock.inference.multi_fit import MultiFit
 from coblock.inference.multi_posterior import MultiChains
-from coblock.inference.multi_search import MultiSearch
+from coblock.inference.multi_search import Mode, MultiSearch
 from coblock.io import container, multi_file, refuse
 from coblock.io.atomic import WriteError, hold, remove_leftovers
 from coblock.io.checkpoint import EVERY, CheckpointError, check_exists
@@ -92,8 +92,9 @@ def write(fit: MultiFit, path: Path, parameters: Mapping[str, object], data: Ten
     search, tensors = fit.search, dict(data)
     chains = MultiChains(fit.seed, fit.limits, [], []) if fit.chains is None else fit.chains
     tensors |= multi_file.sample_tensors(chains.samples)
-    tensors |= multi_file.sample_tensors(search.modes, "mode")
-    tensors["mode_evidence"] = np.array(search.evidence, np.float64)
+    tensors |= multi_file.sample_tensors([mode.sample for mode in search.modes], "mode")
+    table = [(mode.evidence, mode.ended) for mode in search.modes]
+    tensors["mode_evidence"] = np.array(table, np.float64).reshape(-1, 2)
     tensors["chain_moved"] = np.array(chains.moved, np.float64)
     tensors["trace"] = multi_file.trace_tensor(fit.trace, len(fit.data.domains))
     partitions = {"": search.partition, "best_": search.best}
@@ -181,8 +182,7 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
         **{name: header[name] for name in COUNTERS},
         last=-np.inf if header["last"] is None else header["last"],
         best=found["best_"],
-        modes=multi_file.read_samples(header["modes"], tensors, data, "mode"),
-        evidence=tensors.take("mode_evidence", (header["modes"],), np.float64).tolist(),
+        modes=_read_modes(header["modes"], tensors, data),
     )
     fit: MultiFit = object.__new__(MultiFit)  # __post_init__ would compute the starts
     fit.data, fit.seed, fit.limits = data, header["seed"], tuple(limits)
@@ -192,6 +192,13 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
     known = {record.phase for record in fit.trace} <= {"search", "posterior"}
     require(known and (fit.chains is None or search.finished), "its phases do not fit.")
     return fit
+
+
+def _read_modes(count: int, tensors: StoredTensors, data: Dataset) -> list[Mode]:
+    samples = multi_file.read_samples(count, tensors, data, "mode")
+    table = tensors.take("mode_evidence", (count, 2), np.float64).tolist()
+    rows = zip(samples, table, strict=True)
+    return [Mode(sample, evidence, bool(ended)) for sample, (evidence, ended) in rows]
 
 
 def _read_chains(

@@ -94,8 +94,8 @@ class MultiResult:
             return "Predictions are those of the best partition: no samples were drawn."
         if self.moved < LEAST_MOVED:
             return (
-                f"Predictions average over {count} local optima of the search with equal weights. "
-                "They are an ensemble, not samples: chains from them did not move."
+                f"Predictions average over {count} partitions of the search with equal weights. "
+                "They are an ensemble, not samples: chains from the best ones did not move."
             )
         return (
             f"Predictions average over {count} sampled partitions. A sweep of the chains moved "
