@@ -57,6 +57,7 @@ def fit(array: np.ndarray, name: str, seed: int) -> tuple[MultiIRM, float]:
 def fit_features(data: Path, seed: int) -> tuple[MultiIRM, float]:
     """Fit the relations of countries together with their features."""
     features = np.load(data / "nations_features.npy").astype(float)
+    features[features > 1.0] = np.nan  # unknown
     relations = {
         "nations": Relation(read_array(data, "nations"), PLACES["nations"], diagonal="seen"),
         "features": Relation(features, ["country", "feature"]),
