@@ -612,7 +612,7 @@ def test_batches_score_from_one_state(seed):
 
 
 def test_chains_that_do_not_move_are_called_an_ensemble():
-    """Certain labels: predictions average over local optima, and the summary says so."""
+    """Certain labels: predictions average over rounds of the search, and the summary says so."""
     rng = np.random.default_rng(3)
     z = np.arange(36) % 3
     p = np.array([[0.9, 0.1, 0.5], [0.1, 0.9, 0.2], [0.5, 0.3, 0.05]])
@@ -620,7 +620,7 @@ def test_chains_that_do_not_move_are_called_an_ensemble():
     relation = Relation([tuple(c) for c in cells.tolist()], {"a": "x", "b": "x", "c": "y"})
     model = MultiIRM(random_state=0).fit({"r": relation})
     assert model.result_.moved < 0.01
-    assert 1 <= len(model.result_.samples) <= 12
+    assert 1 <= len(model.result_.samples) <= 24
     assert "ensemble" in model.summary()
     best = model.result_.samples[0]
     assert np.array_equal(best.labels[0], numbered(model.result_.labels)[0])

@@ -78,7 +78,8 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     the labels with the largest evidence, from spectral starts, by sweeps, merges and splits.
     Where the data are small, Gibbs chains from the best local optima follow, and predictions
     average over their samples. Where labels are so certain that the chains do not move, they
-    average over the local optima with equal weights: an ensemble, not the posterior.
+    average over partitions of the search with nearly as much evidence as the best one: an
+    ensemble of equal weights, not the posterior.
 
     Parameters
     ----------

@@ -14,8 +14,8 @@ from coblock.inference.multi_gibbs import (
     is_kept,
     take_sample,
 )
-from coblock.inference.multi_posterior import MultiChains, is_affordable
-from coblock.inference.multi_search import MultiSearch
+from coblock.inference.multi_posterior import MultiChains
+from coblock.inference.multi_search import MultiSearch, is_affordable
 from coblock.inference.multi_start import spectral_points, start_labels
 from coblock.inference.multi_variational import (
     MultiVariational,

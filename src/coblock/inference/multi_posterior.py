@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coblock.inference.multi_gibbs import draw_hyperparameters, take_sample
-from coblock.inference.multi_search import sweep_all
+from coblock.inference.multi_search import Mode, sweep_all
 from coblock.inference.settings import SEARCH
 from coblock.model.dataset import Dataset
 from coblock.model.multi_partition import MultiPartition, map_threads
@@ -22,13 +22,14 @@ class MultiChains:
     """Gibbs chains from the best local optima of a search; threads share them.
 
     Clusters open and close, and hyperparameters are sampled. Where labels are so certain that the
-    chains do not move, they are not samples of the posterior: the local optima themselves, with
-    hyperparameters drawn, are then an ensemble of equal weights.
+    chains do not move, they are not samples of the posterior: partitions with nearly as much
+    evidence as the best one, through which the search has passed, are then an ensemble of equal
+    weights, with hyperparameters drawn.
     """
 
     seed: int
     limits: tuple[int | None, ...]
-    modes: list[MultiSample]  # local optima, the best first
+    modes: list[Mode]  # partitions of the search, the best first
     chains: list[MultiPartition]
     moved: list[float] = field(default_factory=list)  # fraction of the labels, by sweep
     samples: list[MultiSample] = field(default_factory=list)
@@ -37,12 +38,15 @@ class MultiChains:
     def from_modes(
         cls,
         best: MultiPartition,
-        modes: list[MultiSample],
+        modes: list[Mode],
         seed: int,
         limits: tuple[int | None, ...],
     ) -> "MultiChains":
         """Return chains from the best of these local optima."""
-        chains = [restore_sample(best.data, mode) for mode in modes[:CHAINS]]
+        sweeps = SEARCH.chain_visits // sum(best.data.sizes)
+        most = min(max(sweeps // (2 * BURN_IN), 1), CHAINS)
+        starts = [mode.sample for mode in modes if mode.ended][:most]
+        chains = [restore_sample(best.data, start) for start in starts]
         return cls(seed, limits, modes, chains)
 
     @property
@@ -73,19 +77,15 @@ class MultiChains:
         return self.moved[-1]
 
     def _ensemble(self) -> list[MultiSample]:
-        """Return the local optima, with hyperparameters drawn."""
+        """Return the partitions of the search, with hyperparameters drawn."""
         found = []
         for number, mode in enumerate(self.modes):
-            partition = restore_sample(self.chains[0].data, mode)
+            partition = restore_sample(self.chains[0].data, mode.sample)
             draw_hyperparameters(partition, np.random.default_rng([self.seed, number]))
             found.append(take_sample(partition))
         return found
 
 
-def is_affordable(objects: int) -> bool:
-    """Return whether so many objects can be sampled often enough for an average."""
-    least = CHAINS * (BURN_IN + SEARCH.fewest_samples // CHAINS * SEARCH.sweeps_per_sample)
-    return SEARCH.chain_visits // objects >= least
 
 
 def restore_sample(data: Dataset, sample: MultiSample) -> MultiPartition:

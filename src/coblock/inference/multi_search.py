@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -22,8 +23,9 @@ SEQUENTIAL_UP_TO = 1000  # objects of a domain; so few are moved one after anoth
 BATCHES = 25  # and more in so many batches
 MOST_BLOCKS = 2**23  # of a relation: no cluster is opened beyond; a sweep takes time for each
 FEW_CLUSTERS = 3  # per domain, up to which splits are valued at learnt hyperparameters
-MOST_MODES = 12  # local optima that are kept
-SAME_MODE = 1e-3  # nats; local optima that differ by less are the same
+MOST_MODES = 24  # partitions after rounds that are kept for an ensemble,
+MODE_SHARE = 0.05  # if they have at most this share of the evidence less than the best one
+SAME_MODE = 1e-3  # nats; partitions whose evidence differs by less are the same
 ALL_PAIRS = 30  # clusters up to which all pairs are candidates for a merge,
 NEIGHBOURS = 3  # and nearest clusters that are candidates beyond
 
@@ -57,6 +59,19 @@ def sweep_all(
     return moved
 
 
+class Mode(NamedTuple):
+    """A partition with much evidence that the search has passed through."""
+
+    sample: MultiSample
+    evidence: float
+    ended: bool  # whether a local search ended there
+
+
+def is_affordable(objects: int) -> bool:
+    """Return whether so many objects can be sampled often enough for an average."""
+    return objects * SEARCH.fewest_samples * SEARCH.sweeps_per_sample <= SEARCH.chain_visits
+
+
 @dataclass(slots=True)
 class MultiSearch:
     """Local searches from several starts, then from perturbations of the best partition found.
@@ -75,8 +90,7 @@ class MultiSearch:
     failures: int = 0  # perturbations since the best was found
     last: float = -np.inf  # evidence after the last round of this local search
     best: MultiPartition | None = None
-    modes: list[MultiSample] = field(default_factory=list)  # other local optima, the best first
-    evidence: list[float] = field(default_factory=list)  # of them
+    modes: list[Mode] = field(default_factory=list)  # after rounds, the best first
 
     @property
     def finished(self) -> bool:
@@ -101,6 +115,7 @@ class MultiSearch:
         self.partition.renumber()  # the state between two sweeps depends on the labels only
         self.partition.learn()
         now = self.partition.log_joint()
+        self._keep_mode(now, ended=False)
         if not rises_enough(self.last, now):
             self._end_local_search()
         else:
@@ -119,7 +134,7 @@ class MultiSearch:
         simplify(self.partition, self.rng, self.limits)
         self.partition.renumber()
         found = self.partition.log_joint()
-        self._keep_mode(found)
+        self._keep_mode(found, ended=True)
         if self.best is None or rises_enough(self.best.log_joint(), found):
             self.best, self.failures = self.partition.copy(), 0
         elif not self.starts:
@@ -135,16 +150,21 @@ class MultiSearch:
                 self.perturbations += 1
                 self.climbing, self.sampled = False, 0
 
-    def _keep_mode(self, evidence: float) -> None:
-        """Keep a local optimum that is not known yet, if it is among the best ones."""
-        if any(abs(evidence - each) < SAME_MODE for each in self.evidence):
+    def _keep_mode(self, evidence: float, *, ended: bool) -> None:
+        """Keep the partition after a round, if it is not known yet and among the best ones."""
+        if not is_affordable(sum(self.partition.data.sizes)):
             return
-        at = sum(each > evidence for each in self.evidence)
+        known = [abs(evidence - mode.evidence) < SAME_MODE for mode in self.modes]
+        if any(known):
+            at = known.index(True)
+            self.modes[at] = self.modes[at]._replace(ended=self.modes[at].ended or ended)
+            return
         labels = [label.copy() for label in self.partition.labels]
         sample = MultiSample(labels, list(self.partition.priors), list(self.partition.alpha))
-        self.modes.insert(at, sample)
-        self.evidence.insert(at, evidence)
-        del self.modes[MOST_MODES:], self.evidence[MOST_MODES:]
+        self.modes.append(Mode(sample, evidence, ended))
+        self.modes.sort(key=lambda mode: -mode.evidence)
+        least = self.modes[0].evidence - MODE_SHARE * abs(self.modes[0].evidence)
+        self.modes = [mode for mode in self.modes[:MOST_MODES] if mode.evidence >= least]
 
 
 def rises_enough(before: float, after: float) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 
 from coblock.inference.multi_fit import MultiFit
 from coblock.inference.multi_posterior import MultiChains
-from coblock.inference.multi_search import MultiSearch
+from coblock.inference.multi_search import Mode, MultiSearch
 from coblock.inference.multi_variational import MultiVariational, make_variational
 from coblock.inference.settings import Settings, read_multi_settings
 from coblock.io import container, multi_file, refuse
@@ -138,8 +138,9 @@ def _search_tensors(search: MultiSearch) -> Tensors:
         tensors |= _partition_tensors(search.best, "best_")
     for t, start in enumerate(search.starts):
         tensors |= {f"start_{t}_labels_{d}": label for d, label in enumerate(start)}
-    tensors |= multi_file.sample_tensors(search.modes, "mode")
-    return tensors | {"mode_evidence": np.array(search.evidence, np.float64)}
+    tensors |= multi_file.sample_tensors([mode.sample for mode in search.modes], "mode")
+    table = [(mode.evidence, mode.ended) for mode in search.modes]
+    return tensors | {"mode_evidence": np.array(table, np.float64).reshape(-1, 2)}
 
 
 def _search_entries(search: MultiSearch) -> Header:
@@ -251,9 +252,15 @@ def _read_search(header: Header, tensors: StoredTensors, fit: MultiFit) -> Multi
         **{name: entry[name] for name in COUNTERS},
         last=-np.inf if entry["last"] is None else entry["last"],
         best=best,
-        modes=multi_file.read_samples(entry["modes"], tensors, data, "mode"),
-        evidence=tensors.take("mode_evidence", (entry["modes"],), np.float64).tolist(),
+        modes=_read_modes(entry["modes"], tensors, data),
     )
+
+
+def _read_modes(count: int, tensors: StoredTensors, data: Dataset) -> list[Mode]:
+    samples = multi_file.read_samples(count, tensors, data, "mode")
+    table = tensors.take("mode_evidence", (count, 2), np.float64).tolist()
+    rows = zip(samples, table, strict=True)
+    return [Mode(sample, evidence, bool(ended)) for sample, (evidence, ended) in rows]
 
 
 def _read_soft(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiVariational:

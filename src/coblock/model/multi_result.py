@@ -141,8 +141,8 @@ class MultiResult:
         count, moved = len(self.samples), self.moved
         if moved is not None and moved < LEAST_MOVED:
             return (
-                f"Predictions average over {count} local optima of the search with equal weights. "
-                "They are an ensemble, not samples: chains from them did not move."
+                f"Predictions average over {count} partitions of the search with equal weights. "
+                "They are an ensemble, not samples: chains from the best ones did not move."
             )
         rate = "" if moved is None else f" A sweep moved {100.0 * moved:.1f} % of the labels."
         return f"Predictions average over {count} sampled partitions.{rate}"
