@@ -21,8 +21,8 @@ SYSTEM = f"{platform.system()}, Python {platform.python_version()}"
 INTRODUCTION = """# Robustness
 
 Files from others, killed processes, two writers, lost workers and repeated fits. The figures on
-this page are outcomes of `make fuzz` and of the commands below with `--record`; `python
-fuzz/record.py` writes the page from `fuzz/results`.
+this page are outcomes of the commands below with `--record`. The commands name the full sizes; the
+tables say how much was run. `python fuzz/record.py` writes the page from `fuzz/results`.
 """
 
 
