@@ -66,9 +66,9 @@ HEAD = """# Degree correction, measured
 `python benchmarks/degrees.py DATA` writes this page: CPU seconds of one thread of a shared machine,
 without compilation, seed 0. "Plain" is `degree_corrected=False`, "corrected" is `True`, "auto"
 takes the model with more evidence. [Degrees](mathematics/degrees.md) is the mathematics. ARI is the
-adjusted Rand index with the planted clusters. Rows marked with * were measured by an earlier version
-of the script: before "auto" required 3 nats, with which corrected models that gain a few tenths would
-be plain, and before a change of the rule that ends a climb.
+adjusted Rand index with the planted clusters. Rows marked with * were measured by an earlier
+version of the script: before "auto" required 3 nats, with which corrected models that gain a few
+tenths would be plain, and before a change of the rule that ends a climb.
 """
 
 
