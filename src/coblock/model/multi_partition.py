@@ -14,15 +14,8 @@ from scipy.special import gammaln, softmax
 from coblock.kernels import Floats, Indices, gain_list
 from coblock.kernels.tensor_classes import find_classes, relation_statistics, sum_of_marginals
 from coblock.kernels.tensor_moves import add_merge_gains
-from coblock.kernels.tensor_sweeps import (
-    all_zeros,
-    apply_moves,
-    batch_zeros,
-    score_batch,
-    score_domain,
-    stored_parts,
-    update_labels,
-)
+from coblock.kernels.tensor_sweeps import apply_moves, score_batch, score_domain, update_labels
+from coblock.kernels.tensor_zeros import all_zeros, batch_zeros, stored_parts
 from coblock.kernels.tensors import Flags, State, add_up_cells, block_statistics, list_members
 from coblock.model.dataset import Dataset, offsets
 from coblock.model.hyperparameters import crp_concentration, crp_log_probability
