@@ -86,8 +86,6 @@ class MultiChains:
         return found
 
 
-
-
 def restore_sample(data: Dataset, sample: MultiSample) -> MultiPartition:
     """Return the partition of a sample."""
     return restore(data, sample.labels, sample.priors, sample.alpha)

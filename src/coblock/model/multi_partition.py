@@ -15,15 +15,8 @@ from coblock.kernels import Floats, Indices, gain_list
 from coblock.kernels.degrees import PLAIN
 from coblock.kernels.tensor_classes import find_classes, relation_statistics, sum_of_marginals
 from coblock.kernels.tensor_moves import add_merge_gains
-from coblock.kernels.tensor_sweeps import (
-    all_zeros,
-    apply_moves,
-    batch_zeros,
-    score_batch,
-    score_domain,
-    stored_parts,
-    update_labels,
-)
+from coblock.kernels.tensor_sweeps import apply_moves, score_batch, score_domain, update_labels
+from coblock.kernels.tensor_zeros import all_zeros, batch_zeros, stored_parts
 from coblock.kernels.tensors import (
     Flags,
     Layout,
