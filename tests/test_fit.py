@@ -14,8 +14,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from coblock.datasets import load_senate
 from coblock.generate import planted, synth1
+from coblock.inference.convergence import last_change
 from coblock.inference.engine import LocalEngine, Schedule
-from coblock.inference.fit import Fit, Start, last_change
+from coblock.inference.fit import Fit, Start
 from coblock.inference.phase import Outcome
 from coblock.inference.posterior import PosteriorAverage
 from coblock.inference.settings import METHODS, SEARCH, Settings

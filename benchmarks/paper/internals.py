@@ -13,8 +13,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from coblock import IRM, Relation
+from coblock.inference.convergence import last_change
 from coblock.inference.engine import LocalEngine, Schedule
-from coblock.inference.fit import Start, last_change
+from coblock.inference.fit import Start
 
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, columns and values of held-out cells
 

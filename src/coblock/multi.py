@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from coblock.analysis.description import summarise_several
 from coblock.analysis.fold_in import assign_new_objects
 from coblock.estimator import IRM
-from coblock.inference.fit import warn_if_not_converged
+from coblock.inference.convergence import warn_if_not_converged
 from coblock.inference.multi_fit import MultiFit
 from coblock.inference.settings import Settings, check_method, read_multi_settings
 from coblock.io import multi_checkpoint, multi_file

@@ -1,7 +1,5 @@
 """From a relation to a result: phases, stop rule, restarts."""
 
-import inspect
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -13,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
+from coblock.inference.convergence import last_change, warn_if_not_converged
 from coblock.inference.degrees import DegreeSearch, normalised_labels
 from coblock.inference.engine import SEQUENTIAL_UP_TO, Engine, LocalEngine, Schedule
 from coblock.inference.gibbs import GibbsSampler
@@ -35,14 +33,12 @@ from coblock.kernels import Floats, Indices
 from coblock.model.degrees import DegreeChoice
 from coblock.model.grouping import GroupedRelation, group
 from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.multi_result import MultiRecord, MultiResult
 from coblock.model.partition import Partition, initial_hyper
 from coblock.model.relation import Relation
 from coblock.model.result import Result, make_result
 from coblock.model.state import SoftState
 from coblock.model.trace import Callback, SweepRecord
 
-VB_MEMBERSHIPS = 1e3  # change of memberships over that of the bound, at which VB stops
 LONGEST_PREPARATION = 50  # CVB0 sweeps that turn a random start into labels
 
 
@@ -414,43 +410,3 @@ def agreement(results: list[Result]) -> float:
     """Return the mean adjusted Rand index over all pairs of results and their domains."""
     pairs = (zip(a.labels, b.labels, strict=True) for a, b in combinations(results, 2))
     return float(np.mean([adjusted_rand_score(*labels) for pair in pairs for labels in pair]))
-
-
-def last_change(trace: list[SweepRecord] | list[MultiRecord], settings: Settings) -> float:
-    """Return what the stop rule looks at: the change of memberships, or of VB's bound.
-
-    A bound that is nearly at its optimum changes less than memberships do, so these count, too.
-    """
-    last = trace[-1]
-    if settings.inference == "vb" and len(trace) > 1:
-        relative = abs(last.bound - trace[-2].bound) / max(abs(last.bound), 1.0)
-        return max(relative, last.change / VB_MEMBERSHIPS)
-    return last.change
-
-
-def warn_if_not_converged(result: Result | MultiResult, settings: Settings) -> None:
-    """Warn if the fit ended because it had no sweeps left."""
-    trace = result.trace
-    if result.converged or len(trace) < settings.max_iter:
-        return
-    what = "bound" if settings.inference == "vb" else "memberships"
-    change = last_change(trace, settings)
-    why = f"the last change was {change:.2g}, tol is {settings.tol:g}"
-    if change < settings.tol:
-        why = "their average had just begun" if settings.averages else "one is too few"
-    if trace[-1].moved is not None:  # hard labels: tol is not the rule of this phase
-        why = "the search, or the sampling after it, was not finished"
-    warnings.warn(
-        f"The {what} had not converged after {len(trace):,} sweeps: {why}. Raise max_iter (now "
-        f"{settings.max_iter:,}) or tol. The result so far is usable; look at trace_.",
-        ConvergenceWarning,
-        stacklevel=caller_level(),
-    )
-
-
-def caller_level() -> int:
-    """Return the stack level, for a warning, of the first caller outside of coblock."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "coblock":
-        frame, level = frame.f_back, level + 1
-    return level

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from coblock.inference.fit import last_change
+from coblock.inference.convergence import last_change
 from coblock.inference.multi_gibbs import (
     draw_hyperparameters,
     draw_labels,

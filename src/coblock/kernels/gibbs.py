@@ -202,7 +202,7 @@ def label_sequence(
     for i in range(start, stop):
         if open_clusters and domain.m.min() > 0.0:
             return i, total
-        old = domain.hard[i]
+        old = int(domain.hard[i])
         work.q[:] = 0.0
         work.q[old] = 1.0
         gather_object(domain, other, i, work)
@@ -212,7 +212,8 @@ def label_sequence(
         log_normaliser, _ = normalise(work.log_weight, work.q)
         total += log_normaliser
         if probability.shape[0] > 0:
-            probability[i] += work.q
+            for k in range(K):
+                probability[i, k] += work.q[k]
         if uniform.size > 0:
             new = draw(work.log_weight, uniform[i])
         else:
