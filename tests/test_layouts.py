@@ -464,6 +464,22 @@ def test_sheets_of_a_workbook(tmp_path):
         read(written(tmp_path, "fake.xlsx", "customer,product\n"))
 
 
+@pytest.mark.parametrize("far", ['r="XFD1048576"', "r = 'A12147483648'"])
+def test_a_sheet_with_a_cell_far_away_is_refused(tmp_path, far):
+    """The reader of workbooks would allocate all cells up to it."""
+    inside = BytesIO()
+    with (
+        zipfile.ZipFile(BytesIO(workbook(edge_frame()))) as whole,
+        zipfile.ZipFile(inside, "w", zipfile.ZIP_DEFLATED) as changed,
+    ):
+        for name in whole.namelist():
+            text = whole.read(name).replace(b"<c t=", b"<c %b t=" % far.encode(), 1)
+            changed.writestr(name, b" " * (1 << 24) + text if "sheet1" in name else text)
+    path = written(tmp_path, "far.xlsx", inside.getvalue())
+    with pytest.raises(ReadError, match=r"when it is unpacked.*max_unpacked="):
+        read(path)
+
+
 def test_triples(tmp_path):
     pytest.importorskip("rdflib")
     text = "".join(f"<urn:{a}> <urn:buys> <urn:{b.replace(' ', '')}> .\n" for a, b in SORTED)

@@ -14,7 +14,7 @@ from coblock.io.readers.edges import EdgeTable, convert_errors, pluralize, refus
 if TYPE_CHECKING:
     import polars as pl
 
-EXCEL, DATABASES = (".xlsx", ".xlsm", ".xls", ".ods"), (".db", ".sqlite", ".sqlite3", ".duckdb")
+EXCEL, DATABASES = (".xlsx", ".xlsm"), (".db", ".sqlite", ".sqlite3", ".duckdb")
 JSON_LINES, TRIPLES = (".jsonl", ".ndjson"), (".nt",)
 LISTS: dict[str, Literal["baskets", "adjacency"]] = {
     ".basket": "baskets",

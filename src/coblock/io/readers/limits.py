@@ -1,16 +1,24 @@
 """Limits on columns and unpacked bytes: no small file exhausts time or memory."""
 
 import gzip
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from zipfile import ZipFile
 
 from coblock.io.readers.edges import convert_errors, refuse
 
 RATIO = 100  # unpacked bytes per byte of a file that are always allowed; edges have 3 to 30
 _CHUNK = 1 << 24
-_ZIPPED = dict.fromkeys((".xlsx", ".xlsm", ".ods"), "a workbook")
+_WORKBOOKS = (".xlsx", ".xlsm")
+_ZIPPED = dict.fromkeys(_WORKBOOKS, "a workbook")
 _ZIPPED[".npz"] = "a sparse matrix in an npz file"
+_CELL = re.compile(
+    rb"""\br\s*=\s*["']([A-Za-z]{0,9})(\d{1,19})["']"""
+)  # name of a cell or row of a sheet
+_CELL_BYTES, _LONGEST_NAME = 32, 64  # of a cell in memory; of its name in a file
 _ZSTD_FRAME, _ZSTD_SKIPPABLE, _ZSTD_BLOCK = 0xFD2FB528, 0x184D2A50, 1 << 17
 
 
@@ -49,6 +57,19 @@ class Limits:
             what = _ZIPPED[path.suffix.lower()]
             with convert_errors(f"{path} is not {what}, or is damaged"), ZipFile(path) as zipped:
                 self.check_unpacked(sum(part.file_size for part in zipped.infolist()), path)
+                if path.suffix.lower() in _WORKBOOKS:
+                    self._check_sheets(zipped, path)
+
+    def _check_sheets(self, zipped: ZipFile, path: Path) -> None:
+        """Refuse a sheet whose cells span too much: its reader allocates the whole rectangle."""
+        for part in zipped.infolist():
+            rows, columns = 0, 1
+            with zipped.open(part) as file:
+                for text in _pieces(file):
+                    for letters, digits in _CELL.findall(text):
+                        rows = max(rows, int(digits))
+                        columns = max(columns, _column_number(letters))
+            self.check_unpacked(_CELL_BYTES * rows * columns, path)
 
     def unzip(self, path: Path, *, keep: bool = True) -> bytes:
         """Return the bytes of a gzip file, or none of them if only their number is checked."""
@@ -60,6 +81,22 @@ class Limits:
                 if keep:
                     parts.append(part)
         return b"".join(parts)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the content of a file in pieces that overlap by the longest name of a cell."""
+    end = b""
+    while part := file.read(_CHUNK):
+        yield end + part
+        end = part[-_LONGEST_NAME:]
+
+
+def _column_number(letters: bytes) -> int:
+    """Return the number of a column of a sheet: A is 1, Z is 26, AA is 27."""
+    number = 0
+    for letter in letters.upper():
+        number = 26 * number + letter - ord("A") + 1
+    return number
 
 
 def _largest_zstd_size(path: Path) -> int:
