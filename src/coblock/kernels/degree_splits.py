@@ -12,7 +12,7 @@ from coblock.kernels.degrees import (
     fill_values,
     gather_counts,
     merger_gain,
-    object_cells,
+    object_counts,
     shift_object,
     sweep_objects,
 )
@@ -126,7 +126,7 @@ def split_cluster(
     """
     k = label[members[0]]
     vector = dividing_vector(member_links(cells, members, position, label_other, t.m_other.size))
-    found = object_cells(len(cells.incidence), t.m_other.size)
+    found = object_counts(len(cells.incidence), t.m_other.size)
     for s in range(members.size):
         if vector[s] > 0.0:
             gather_counts(cells, label_other, members[s], found)

@@ -51,7 +51,7 @@ class DegreeTables(NamedTuple):
     no_link: Floats  # (K,)  gain of a member without stored cells
 
 
-class ObjectCells(NamedTuple):
+class ObjectCounts(NamedTuple):
     """The stored cells of one object by cluster at the other end, for each place."""
 
     counts: Floats  # (places, L)
@@ -154,15 +154,15 @@ def count_cells_by_block(
 
 
 @kernel
-def object_cells(places: int, L: int) -> ObjectCells:
+def object_counts(places: int, L: int) -> ObjectCounts:
     """Return room for the cells of an object."""
     counts, unseen = np.zeros((places, L)), np.zeros((places, L))
     touched, number = np.zeros((places, L), np.int32), np.zeros(places, np.int32)
-    return ObjectCells(counts, unseen, touched, number, np.zeros((places, L), np.int32))
+    return ObjectCounts(counts, unseen, touched, number, np.zeros((places, L), np.int32))
 
 
 @inlined
-def touch_cluster(found: ObjectCells, p: int, l: int) -> None:
+def touch_cluster(found: ObjectCounts, p: int, l: int) -> None:
     """List a cluster with stored cells."""
     if found.is_touched[p, l] == 0:
         found.is_touched[p, l] = 1
@@ -171,7 +171,7 @@ def touch_cluster(found: ObjectCells, p: int, l: int) -> None:
 
 
 @kernel
-def gather_counts(cells: DegreeCells, label_other: Indices, i: int, found: ObjectCells) -> None:
+def gather_counts(cells: DegreeCells, label_other: Indices, i: int, found: ObjectCounts) -> None:
     """Add up the cells of object ``i`` by cluster at the other end."""
     for p in range(len(cells.incidence)):
         for s in range(found.number[p]):
@@ -201,7 +201,7 @@ def touched_gain(
 
 @kernel
 def add_touched_gains(
-    t: DegreeTables, p: int, l: int, found: ObjectCells, which: Indices, out: Floats
+    t: DegreeTables, p: int, l: int, found: ObjectCounts, which: Indices, out: Floats
 ) -> None:
     """Add the gains of the blocks with cluster l at the other end, which is not the own one."""
     count, unseen = found.counts[p, l], found.unseen[p, l]
@@ -219,7 +219,7 @@ def add_touched_gains(
 
 @kernel
 def score_object(
-    t: DegreeTables, cells: DegreeCells, i: int, found: ObjectCells, which: Indices, out: Floats
+    t: DegreeTables, cells: DegreeCells, i: int, found: ObjectCounts, which: Indices, out: Floats
 ) -> None:
     """Write the log likelihood of object ``i`` as a member of some clusters (DEGREES D5).
 
@@ -257,7 +257,7 @@ def add_to_block(t: DegreeTables, p: int, l: int, k: int, count: float, unseen: 
 
 @kernel
 def shift_object(
-    t: DegreeTables, cells: DegreeCells, i: int, found: ObjectCells, k: int, sign: float
+    t: DegreeTables, cells: DegreeCells, i: int, found: ObjectCounts, k: int, sign: float
 ) -> None:
     """Add object ``i`` to cluster k, or remove it; all tables follow in time linear in K + L."""
     P, L, K = t.n.shape
@@ -304,7 +304,7 @@ def sweep_objects(
     If ``probability`` has rows, one for each object, the probabilities of the labels are written
     there and no label changes.
     """
-    found, score = object_cells(len(cells.incidence), t.m_other.size), np.empty(which.size)
+    found, score = object_counts(len(cells.incidence), t.m_other.size), np.empty(which.size)
     prior, total = np.empty(t.m.size), 0.0
     for i in objects:
         old = label[i]

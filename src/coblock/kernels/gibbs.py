@@ -145,7 +145,7 @@ def tabulated(rising: RisingTables, s: int, count: int) -> float:
 
 
 @inlined
-def block_value(rising: RisingTables, n: int, N: int) -> float:
+def tabulated_value(rising: RisingTables, n: int, N: int) -> float:
     """Return the log marginal of a block with so many links and non-links."""
     return tabulated(rising, 0, n) + tabulated(rising, 1, N) - tabulated(rising, 2, n + N)
 
@@ -171,7 +171,7 @@ def sequence_tables(
                 row, column = (k, l) if p == 0 else (l, k)
                 n, N = round(blocks.n[row, column]), round(blocks.N[row, column])
                 tables.counts[0, p, l, k], tables.counts[1, p, l, k] = n, N
-                tables.value[p, l, k] = block_value(rising, n, N)
+                tables.value[p, l, k] = tabulated_value(rising, n, N)
     return tables
 
 
@@ -206,7 +206,7 @@ def label_sequence(
         work.q[:] = 0.0
         work.q[old] = 1.0
         gather_object(domain, other, i, work)
-        move_cells(domain, tables, rising, work, i, old, -1)
+        update_counts(domain, tables, rising, work, i, old, -1)
         crp_log_prior(work.m_rest, domain.alpha, old, open_clusters, work.log_weight)
         add_exact_score(domain, tables, rising, work, i)
         log_normaliser, _ = normalise(work.log_weight, work.q)
@@ -218,7 +218,7 @@ def label_sequence(
             new = draw(work.log_weight, uniform[i])
         else:
             new = int(np.argmax(work.log_weight))
-        move_cells(domain, tables, rising, work, i, new, 1)
+        update_counts(domain, tables, rising, work, i, new, 1)
         domain.hard[i] = new
         domain.m[old] -= 1.0
         domain.m[new] += 1.0
@@ -243,7 +243,7 @@ def add_exact_score(
                 continue
             own = out[l] if joint else 0.0
             for k in range(K):
-                fresh = block_value(rising, counts[0, p, l, k] + n, counts[1, p, l, k] + N)
+                fresh = tabulated_value(rising, counts[0, p, l, k] + n, counts[1, p, l, k] + N)
                 out[k] += fresh - value[p, l, k]
             if joint:
                 out[l] = own
@@ -252,11 +252,11 @@ def add_exact_score(
         for k in range(K):
             n = counts[0, 0, k, k] + int(work.n[0, k] + work.n[1, k] + link)
             N = counts[1, 0, k, k] + int(work.N[0, k] + work.N[1, k] + absent)
-            out[k] += block_value(rising, n, N) - value[0, k, k]
+            out[k] += tabulated_value(rising, n, N) - value[0, k, k]
 
 
 @kernel
-def move_cells(
+def update_counts(
     domain: DomainView,
     tables: SequenceTables,
     rising: RisingTables,
@@ -286,6 +286,6 @@ def move_cells(
             counts[1, p, k, k] += sign * int(absent)
     for p in range(P):
         for l in range(L):
-            value[p, l, k] = block_value(rising, counts[0, p, l, k], counts[1, p, l, k])
+            value[p, l, k] = tabulated_value(rising, counts[0, p, l, k], counts[1, p, l, k])
             if domain.repeated:
                 value[P - 1 - p, k, l] = value[p, l, k]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coblock.kernels import DomainView, Floats, Indices, Offsets, inlined, kernel
 from coblock.kernels.gather import gather, links_of, unseen_of
-from coblock.kernels.gibbs import RisingTables, block_value
+from coblock.kernels.gibbs import RisingTables, tabulated_value
 
 
 @kernel
@@ -34,7 +34,7 @@ def cluster_value(rising: RisingTables, counts: Offsets, more: Floats) -> float:
     total = 0.0
     for l in range(counts.shape[1]):
         n, N = counts[0, l] + int(more[0, l]), counts[1, l] + int(more[1, l])
-        total += block_value(rising, n, N)
+        total += tabulated_value(rising, n, N)
     return total
 
 

@@ -179,14 +179,14 @@ class DegreeBlocks:
         table = self.table
         counts, exposure = table.values.copy(), self.products(None, table.unseen)
         total, constant = self.exposures(), -LN2 * float(counts @ self.own(table.cells))
-        if not (len(table.unseen) or is_binary(table)):
+        if not (len(table.unseen) or has_binary_cells(table)):
             return counts, exposure, constant
         for _ in range(ROUNDS):
             n, degrees = self.add_up(table.cells, counts), self.degrees(table.cells, counts)
             for _ in range(FACTOR_ROUNDS if len(table.unseen) else 0):
                 factors = self.factors(self.imputed_degrees(n, degrees, exposure))
                 exposure = self.products(factors, table.unseen)
-            if is_binary(table):
+            if has_binary_cells(table):
                 T = np.maximum(total - self.add_up(table.unseen, exposure), 0.0)
                 imputed = self.imputed_degrees(n, degrees, exposure)
                 counts, constant = self.count_links(self.log_rates(n, T, imputed, table.cells))
@@ -248,12 +248,12 @@ class DegreeBlocks:
         """Return the lower bound of the log marginal in which unseen cells are imputed (D3, D4)."""
         table, counts, T = self.table, self.table.values.copy(), self.exposures()
         hidden, constant = np.zeros(len(table.unseen)), 0.0
-        if not is_binary(table):
+        if not has_binary_cells(table):
             constant = table.constant - LN2 * float(counts @ self.own(table.cells))
         of_unseen = 0.0
         for _ in range(ROUNDS):
             n, degrees = self._with_unseen(counts, hidden)
-            if is_binary(table):
+            if has_binary_cells(table):
                 counts, constant = self.count_links(self.log_rates(n, T, degrees, table.cells))
             log_mu = self.log_rates(n, T, degrees, table.unseen)
             hidden = np.exp(log_mu)
@@ -341,6 +341,6 @@ def cluster_terms(m: Floats, D: Floats, eta: float) -> Floats:
     return np.asarray(D * np.log(m) + gammaln(m * eta) - gammaln(D + m * eta))
 
 
-def is_binary(table: Table) -> bool:
+def has_binary_cells(table: Table) -> bool:
     """Return whether the cells of a degree-corrected relation are 0 or 1."""
     return bool(table.likelihood.binary)  # type: ignore[attr-defined]

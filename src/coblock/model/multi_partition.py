@@ -341,7 +341,7 @@ class MultiPartition:
         def add_stored(part: slice) -> None:
             stored_parts(layout, state, gains, d, used[part], start, member, *stored)
 
-        map_threads(add_stored, parts(used.size))
+        map_threads(add_stored, parts_of(used.size))
         base, own = base + stored[0], own + stored[1]
         label = np.empty(objects.size, np.int32)
 
@@ -349,7 +349,7 @@ class MultiPartition:
             table = (objects[part], uniform[part], allowed, opens, base, own, label[part])
             score_batch(layout, state, gains, d, *table)
 
-        map_threads(score, parts(objects.size))
+        map_threads(score, parts_of(objects.size))
         apply_moves(layout, state, d, objects, label, allowed.size)
 
     def conditional(self, d: int, objects: Indices | None = None) -> Floats:
@@ -371,7 +371,7 @@ class MultiPartition:
             score_domain(layout, state, self.gains, d, chosen, allowed, *zeros, found)
             score[order[part]] = found
 
-        map_threads(write, parts(objects.size))
+        map_threads(write, parts_of(objects.size))
         return softmax(score, axis=1)
 
     def merge_gains(self, d: int, pairs: Indices) -> Floats:
@@ -386,7 +386,7 @@ class MultiPartition:
             table = (classes, d, pairs[part], *members, gains[part])
             add_merge_gains(layout, state, self.gains, *table)
 
-        map_threads(add, parts(len(pairs), 16))
+        map_threads(add, parts_of(len(pairs), 16))
         for r in range(len(self.data.tables)):
             gains += self._degree_merge_gains(r, d, pairs)
         return gains
@@ -415,7 +415,7 @@ class MultiPartition:
         return whole // int(state.stride[q])
 
 
-def parts(items: int, smallest: int = SMALLEST_PART) -> list[slice]:
+def parts_of(items: int, smallest: int = SMALLEST_PART) -> list[slice]:
     """Return the parts of a batch that threads share; they do not depend on their number."""
     size = max(-(-items // PARTS), smallest)
     return [slice(begin, begin + size) for begin in range(0, items, size)]
