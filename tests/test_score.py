@@ -325,7 +325,7 @@ def move(partition: Partition, d: int, i: int, new: int, tables: gibbs.SequenceT
     work, old = workspace(hard_tables(partition, d)[2], domain), partition.labels[d][i]
     prepare(domain, other, i, np.eye(domain.m.size)[old], work)
     for k, sign in ((old, -1), (new, 1)):
-        gibbs.move_cells(domain, tables, gibbs.rising_tables(*PRIOR), work, i, k, sign)
+        gibbs.update_counts(domain, tables, gibbs.rising_tables(*PRIOR), work, i, k, sign)
     partition.relabel(d, np.array([i], dtype=np.int32), np.array([new], dtype=np.int32))
 
 
@@ -347,9 +347,9 @@ def test_updated_tables_equal_rebuilt_tables(case, random):
 @given(st.floats(1e-8, 1e8), st.floats(1e-8, 1e8), st.integers(0, 10_000), st.integers(0, 10_000))
 def test_value_of_a_block_equals_its_log_marginal(a, b, n, N):
     """Below and above the number of factors that are looked up."""
-    found = gibbs.block_value(gibbs.rising_tables(a, b), n, N)
+    found = gibbs.tabulated_value(gibbs.rising_tables(a, b), n, N)
     assert found == pytest.approx(log_beta_gain(a, b, n, N), rel=1e-9, abs=1e-6)
-    more = gibbs.block_value(gibbs.rising_tables(a, b), n + 1, N)
+    more = gibbs.tabulated_value(gibbs.rising_tables(a, b), n + 1, N)
     assert more - found == pytest.approx(np.log((a + n) / (a + b + n + N)), abs=1e-6)
 
 
