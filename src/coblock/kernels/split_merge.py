@@ -3,7 +3,8 @@
 Two objects are drawn. If they share a cluster, a split is proposed: the two start clusters of
 their own, and the other members join one of them, one after another, by its predictive
 probability. Otherwise a merge of their two clusters is proposed; the probability of the reverse
-split is that of the present clusters under the same allocation.
+split is that of the present clusters under the same allocation. The ratio of the evidences
+(MODEL 10) and of the proposals decides.
 """
 
 import math

@@ -301,17 +301,17 @@ def score_batch(
 def apply_moves(
     layout: Layout, state: State, d: int, objects: Indices, labels: Indices, room: int
 ) -> None:
-    """Move the objects of a batch; an empty cluster takes one of them.
+    """Move the objects of a batch; a cluster that was empty before takes one of them.
 
     ``room`` is the largest number of clusters; the last one is opened, and no further ones.
     """
     scratch, first = make_scratch(layout, d, objects), layout.first_object[d]
-    opened = np.zeros(state.m.shape[1], np.bool_)
+    empty, opened = state.m[d] == 0.0, np.zeros(state.m.shape[1], np.bool_)
     for t in range(objects.size):
         k = labels[t]
         if k == state.label[first + objects[t]] or opened[k]:
             continue
-        opened[k] = state.m[d, k] == 0.0
+        opened[k] = empty[k]
         move_object(layout, state, d, objects[t], k, scratch)
         if k == state.n_clusters[d] - 1 and k < room - 1:
             state.n_clusters[d] += 1
