@@ -49,7 +49,8 @@ fuzz: $(VENV)/dev.stamp  ## hostile tests: damaged and forged files, kills, pair
 	    $(RUN) fuzz/guided.py --target $$target -max_total_time=$(GUIDED) || exit 1; \
 	done
 
-KERNEL_TESTS := $(addprefix tests/test_,kernels.py moves.py score.py special.py state.py engine.py degrees.py)
+KERNEL_TESTS := $(addprefix tests/test_,kernels.py moves.py score.py special.py state.py engine.py degrees.py \
+    multi.py posterior.py grouping.py)
 boundscheck: $(VENV)/dev.stamp  ## tests of the kernels with every index checked
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-boundscheck \
 	    $(RUN) -m pytest -n 2 --dist loadfile $(KERNEL_TESTS)

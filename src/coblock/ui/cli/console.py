@@ -31,7 +31,7 @@ NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes
 LOG_INTERVAL = 2.0  # seconds between two lines of a log
 WINDOW = 12  # sweeps that a forecast is based on
 MIN_POWER = 0.05  # of the decrease of the change; a slower decrease gives no forecast
-FIRST_WORDS = "Initialising; the first use compiles, once, about half a minute"
+FIRST_WORDS = "Initialising; the first use compiles, once, less than a minute"
 MAX_GROWTH = 50.0  # logarithm of final sweeps over sweeps so far; avoids an overflow
 
 
