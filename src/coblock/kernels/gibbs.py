@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import BlockTables, DomainView, Floats, Indices, Offsets, inlined, kernel
+from coblock.kernels import (
+    BlockTables,
+    DomainView,
+    Floats,
+    Indices,
+    Offsets,
+    as_int64,
+    inlined,
+    kernel,
+)
 from coblock.kernels.gather import own_cell
 from coblock.kernels.memberships import normalise
 from coblock.kernels.score import (
@@ -202,11 +211,11 @@ def label_sequence(
     for i in range(start, stop):
         if open_clusters and domain.m.min() > 0.0:
             return i, total
-        old = int(domain.hard[i])
+        old = as_int64(domain.hard[i])
         work.q[:] = 0.0
         work.q[old] = 1.0
         gather_object(domain, other, i, work)
-        update_counts(domain, tables, rising, work, i, old, -1)
+        update_counts(domain, tables, rising, work, i, old, -1.0)
         crp_log_prior(work.m_rest, domain.alpha, old, open_clusters, work.log_weight)
         add_exact_score(domain, tables, rising, work, i)
         log_normaliser, _ = normalise(work.log_weight, work.q)
@@ -218,7 +227,7 @@ def label_sequence(
             new = draw(work.log_weight, uniform[i])
         else:
             new = int(np.argmax(work.log_weight))
-        update_counts(domain, tables, rising, work, i, new, 1)
+        update_counts(domain, tables, rising, work, i, new, 1.0)
         domain.hard[i] = new
         domain.m[old] -= 1.0
         domain.m[new] += 1.0
@@ -263,7 +272,7 @@ def update_counts(
     work: Workspace,
     i: int,
     k: int,
-    sign: int,
+    sign: float,
 ) -> None:
     """Add the cells of object ``i`` to cluster ``k``, or take them out of it with sign -1.
 
@@ -273,7 +282,7 @@ def update_counts(
     P, L, _ = value.shape
     for p in range(P):
         for l in range(L):
-            n, N = sign * int(work.n[p, l]), sign * int(work.N[p, l])
+            n, N = int(sign * work.n[p, l]), int(sign * work.N[p, l])
             counts[0, p, l, k] += n
             counts[1, p, l, k] += N
             if domain.repeated and (P == 2 or l != k):
@@ -282,8 +291,8 @@ def update_counts(
     if domain.repeated and P == 2:
         link, absent = own_cell(domain, i)
         for p in range(P):
-            counts[0, p, k, k] += sign * int(link)
-            counts[1, p, k, k] += sign * int(absent)
+            counts[0, p, k, k] += int(sign * link)
+            counts[1, p, k, k] += int(sign * absent)
     for p in range(P):
         for l in range(L):
             value[p, l, k] = tabulated_value(rising, counts[0, p, l, k], counts[1, p, l, k])

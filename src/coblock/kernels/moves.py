@@ -16,6 +16,7 @@ from coblock.kernels import (
     Incidence,
     Indices,
     Offsets,
+    as_int64,
     inlined,
     kernel,
 )
@@ -93,7 +94,7 @@ def inner_cells(now: CurrentValues, table: Floats, k: int, g: int) -> float:
 def merge_gains(now: CurrentValues, m: Floats, alpha: float, pairs: Indices, out: Floats) -> None:
     """Write the gains of pairs of nonempty clusters."""
     for t in range(pairs.shape[0]):
-        out[t] = merge_gain(now, m, alpha, int(pairs[t, 0]), int(pairs[t, 1]))
+        out[t] = merge_gain(now, m, alpha, as_int64(pairs[t, 0]), as_int64(pairs[t, 1]))
 
 
 @kernel
@@ -142,7 +143,7 @@ def merge_pairs(
         t = np.argmax(gains)
         if not gains[t] > least:
             break
-        k, g = int(label[pairs[t, 0]]), int(label[pairs[t, 1]])
+        k, g = as_int64(label[pairs[t, 0]]), as_int64(label[pairs[t, 1]])
         last = max(changed[k], changed[g])
         if k == g or (disjoint and last > 0):
             gains[t] = -np.inf
@@ -180,14 +181,16 @@ def member_profiles(
     link_start = np.zeros(members.size + 1, dtype=np.int64)
     unseen_start = np.zeros_like(link_start)
     for t in range(members.size):
+        i = as_int64(members[t])
         link_start[t + 1], unseen_start[t + 1] = link_start[t], unseen_start[t]
         for p in range(len(domain.incidence)):
-            link_start[t + 1] += links_of(domain.incidence[p], members[t]).size
-            unseen_start[t + 1] += unseen_of(domain.incidence[p], members[t]).size
+            link_start[t + 1] += links_of(domain.incidence[p], i).size
+            unseen_start[t + 1] += unseen_of(domain.incidence[p], i).size
     link = np.empty(link_start[-1], dtype=np.int32)
     unseen = np.empty(unseen_start[-1], dtype=np.int32)
     links, cells = 0, 0
-    for i in members:
+    for t in range(members.size):
+        i = as_int64(members[t])
         for p in range(len(domain.incidence)):
             for j in links_of(domain.incidence[p], i):
                 link[links] = p * clusters + label_other[j]
@@ -300,10 +303,10 @@ def best_split(
     """
     members = np.arange(profiles.link_start.size - 1)
     best, best_side = -np.inf, np.zeros(members.size, np.int8)
-    whole, counts = zero_counts(1, cells.size), zero_counts(2, cells.size)
-    count_sides(profiles, members, best_side, cells, whole)
-    add_copies(whole, cells, 0, copies)
-    unsplit = unsplit_values(whole, prior)
+    counts = zero_counts(2, cells.size)
+    count_sides(profiles, members, best_side, cells, counts)
+    add_copies(counts, cells, best_side[-1], copies)
+    unsplit = unsplit_values(counts, prior)
     for t in range(seeds.shape[0]):
         count_sides(profiles, seeds[t], np.arange(2).astype(np.int8), cells, counts)
         side = np.full(members.size, -1, np.int8)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.kernels import DomainView, Floats, Indices, Offsets, inlined, kernel
+from coblock.kernels import DomainView, Floats, Indices, Offsets, as_int64, inlined, kernel
 from coblock.kernels.gather import gather, links_of, unseen_of
 from coblock.kernels.gibbs import RisingTables, tabulated_value
 
@@ -77,9 +77,11 @@ def allocate(
     one, two, log_q = domain.hard[ends[0]], domain.hard[ends[1]], 0.0
     parts.counts[:], parts.members[:] = 0, 0.0
     for s in range(2):
-        cells_by_cluster(domain, other, ends[s], parts.cells)
-        join(parts, ends[s], s, cluster_value(rising, parts.counts[s], parts.cells))
-    for i in order:
+        i = as_int64(ends[s])
+        cells_by_cluster(domain, other, i, parts.cells)
+        join(parts, i, s, cluster_value(rising, parts.counts[s], parts.cells))
+    for t in range(order.size):
+        i = as_int64(order[t])
         label = domain.hard[i]
         if label not in (one, two) or i in (ends[0], ends[1]):
             continue
@@ -89,12 +91,8 @@ def allocate(
         odds = math.log(parts.members[1] / parts.members[0])
         odds += second - parts.value[1] - (first - parts.value[0])
         chosen = uniform[i] < math.exp(-softplus(odds)) if one == two else label == one
-        if chosen:
-            log_q -= softplus(odds)
-            join(parts, i, 0, first)
-        else:
-            log_q -= softplus(-odds)
-            join(parts, i, 1, second)
+        log_q -= softplus(odds if chosen else -odds)
+        join(parts, i, 0 if chosen else 1, first if chosen else second)
     return log_q
 
 
