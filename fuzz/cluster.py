@@ -13,6 +13,7 @@ import gc
 import logging
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -137,7 +138,8 @@ def change_a_file(folder: Path, local: IRM) -> tuple[str, bool]:
         try:
             model = IRM(engine=DaskEngine(client), callback=change, **PARAMETERS).fit(folder)
         except ClusterError as error:
-            return f"a sentence: {str(error).replace(str(folder), 'FOLDER')}", False
+            sentence = str(error).replace(str(folder), "FOLDER")
+            return f"a sentence: {re.sub('tcp://[^ ]+[0-9]', 'ADDRESS', sentence)}", False
     return compare(model, local), True
 
 

@@ -265,7 +265,8 @@
       const i = state.row * sizeOf()[1] + state.column;
       const pair = [state.row, state.column].map((at, d) => model.groups[d][at]);
       addElement(readout, "p", percent(model.probability[i]), "big");
-      const [links, seen] = [model.links[i], model.cells[i]].map((n) => tenths.format(n));
+      const cells = model.cells[i];  // a whole number, unlike the links
+      const [links, seen] = [Math.min(model.links[i], cells), cells].map((n) => tenths.format(n));
       addElement(readout, "p", `${links} links in ${seen} seen cells`, "quiet");
       addElement(readout, "p", `${times(model.lift[i])} the average of the ${nouns[1]} cluster`, "quiet");
       const list = addElement(readout, "dl");
