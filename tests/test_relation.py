@@ -293,7 +293,7 @@ def test_transposing_swaps_rows_and_columns(X):
 @pytest.mark.parametrize("kind", ["directed", "undirected"])
 def test_self_links_are_left_out_with_a_warning(kind):
     X = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
-    with pytest.warns(UserWarning, match=rf"2 links .* the diagonal of a {kind} relation"):
+    with pytest.warns(UserWarning, match=rf"2 links .* the diagonal of {kind} relations"):
         relation = Relation.build(X, kind=kind)
     assert (relation.n_links, relation.own_link.sum(), relation.own_seen.sum()) == (2, 0, 0)
     with pytest.warns(UserWarning, match="2 links of objects with themselves"):

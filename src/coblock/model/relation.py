@@ -209,7 +209,7 @@ class Relation:
                 advice = " Relation.build(..., self_links=True) counts them."
                 warnings.warn(
                     f"{int(own_link.sum()):,} links of objects with themselves are left out: the "
-                    f"diagonal of a {kind} relation is unseen.{advice * (kind == 'directed')}",
+                    f"diagonal of {kind} relations is unseen.{advice * (kind == 'directed')}",
                     UserWarning,
                     stacklevel=3,
                 )

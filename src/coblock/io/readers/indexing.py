@@ -295,8 +295,8 @@ def assemble(
         self_links = int(((edges.rows == edges.columns) & linked).sum())
         if self_links:
             notes += (
-                f"{self_links:,} links of objects with themselves were left out: the diagonal of a "
-                f"{kind} relation is unseen.",
+                f"{self_links:,} links of objects with themselves were left out: the diagonal of "
+                f"{kind} relations is unseen.",
             )
     cells = _distinct_ends((edges.rows, edges.columns, edges.states), kind)
     links, unseen, distinct = compress_edges(*cells, shape)
