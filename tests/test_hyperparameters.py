@@ -212,7 +212,7 @@ def test_crp_probability_equals_definition(m, alpha):
     assert crp_log_probability(sizes, alpha) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("start", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("start", [1e-308, 1e-6, 1.0, 1e6, 1e308])
 def test_newton_on_log_scale_finds_the_root_from_any_start(start):
     """The slope of 3 ln x - x is 0 at 3."""
     found = newton_on_log_scale(lambda x: (3.0 / x - 1.0, -3.0 / x**2), start)

@@ -164,7 +164,8 @@ def newton_on_log_scale(slope: Callable[[float], tuple[float, float]], x: float)
 
     ``slope`` returns first and second derivative in x of a function with one maximum.
     """
-    low, high, at = np.log(SMALLEST), np.log(LARGEST), np.log(x)
+    low, high = np.log(SMALLEST), np.log(LARGEST)
+    at = np.clip(np.log(x), low, high)
     for _ in range(100):
         x = float(np.exp(at))
         first, second = slope(x)
