@@ -190,7 +190,7 @@ def measure(data: Path, parts: list[str], names: list[str], seeds: int, jobs: in
 
 def mean_of(runs: list[dict[str, float]], name: str) -> float:
     """Return the mean of a figure over seeds."""
-    return float(np.mean([run.get(name, np.nan) for run in runs]))
+    return float(np.mean([run[name] for run in runs]))
 
 
 def deviation_of(runs: list[dict[str, float]], name: str) -> float:
@@ -220,10 +220,11 @@ def write_page(results: dict) -> None:
     for name, runs in results.get("heldout", {}).items():
         p, ap = (mean_of(runs, each) for each in ("log_probability", "average_precision"))
         e, f = (deviation_of(runs, each) for each in ("log_probability", "average_precision"))
+        moved = "" if runs[0]["moved"] is None else f"{100 * mean_of(runs, 'moved'):.1f} %"
         lines.append(
             f"| {name} | {len(runs)} | {p:.4f} ± {e:.4f} | {MUST[name][0]} | {ap:.3f} ± {f:.3f} "
             f"| {MUST[name][1]} "
-            f"| {mean_of(runs, 'samples'):.0f} | {100 * mean_of(runs, 'moved'):.1f} % "
+            f"| {mean_of(runs, 'samples'):.0f} | {moved} "
             f"| {mean_of(runs, 'seconds'):.1f} |"
         )
     lines += [
