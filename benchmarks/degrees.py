@@ -66,9 +66,7 @@ HEAD = """# Degree correction, measured
 `python benchmarks/degrees.py DATA` writes this page: CPU seconds of one thread of a shared machine,
 without compilation, seed 0. "Plain" is `degree_corrected=False`, "corrected" is `True`, "auto"
 takes the model with more evidence. [Degrees](mathematics/degrees.md) is the mathematics. ARI is the
-adjusted Rand index with the planted clusters. Rows marked with * were measured by an earlier
-version of the script: before "auto" required 3 nats, with which corrected models that gain a few
-tenths would be plain, and before a change of the rule that ends a climb.
+adjusted Rand index with the planted clusters.
 """
 
 
@@ -273,10 +271,11 @@ PARTS: dict[str, tuple[str, list[str], list[str], Callable[[str], Iterator[str]]
 NOTES = {
     "levels": "The evidence decides on the number of clusters: where the two levels of a pattern "
     "with few links differ too little, the true clusters, after sweeps of best labels, have less.",
-    "parties": "The tree of blocks merges the clusters by the evidence of the plain model, "
-    "whichever model they were found with.",
+    "parties": "Two: the tree of blocks, which merges the clusters by the evidence of the model that "
+    "they were found with, cut at two clusters.",
     "heldout": f"A tenth of the cells, or a weighted sample of {MOST_HELD:,}, is unseen in the "
-    f"fit; means of {DRAWS} draws. Positive differences mean that auto is better.",
+    f"fit; means of {DRAWS} draws. Positive differences mean that auto is better. Auto takes the model "
+    "with more evidence, which does not always predict better: it is not the default.",
 }
 
 

@@ -32,7 +32,9 @@ from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiRecord, MultiResult, MultiSample, rank_by_size
 from coblock.model.multi_state import MultiState
 
-MOST_STARTS = 4  # spectral starts of a small data set
+STARTS = (4, 8)  # spectral starts of data sets of few objects: fewest and most;
+START_CELLS = 40_000  # divided by the stored cells: how many in between. Of 10 seeds on nations
+# with features, 9 end within 0.11 % of the best evidence known with 8 starts, 7 with 4
 
 
 @dataclass(slots=True)
@@ -194,7 +196,9 @@ def make_starts(
     seed = int(rng.integers(2**31))
     domains = range(len(data.domains))
     points = [spectral_points(data, d, SEARCH.start_clusters, seed) for d in domains]
-    several = min(max(SEARCH.patience_objects // sum(data.sizes), 1), MOST_STARTS)
+    cells = max(sum(len(table.stored[0]) for table in data.tables), 1)
+    most = min(max(START_CELLS // cells, STARTS[0]), STARTS[1])
+    several = min(max(SEARCH.patience_objects // sum(data.sizes), 1), most)
     numbers = [SEARCH.start_clusters] * several
     if several > 1:
         numbers.append(SEARCH.few_start_clusters)
