@@ -26,7 +26,7 @@ from coblock import IRM
 from coblock.analysis.evaluation import sample_held_out, score, without_cells
 from coblock.inference.engine import LocalEngine, Schedule
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 PAGE = Path(__file__).parents[1] / "docs" / "degrees.md"
 RESULTS = Path(__file__).parent / "results" / "degrees.json"
@@ -137,7 +137,7 @@ def compared(name: str, X: sparse.csr_array, truth: np.ndarray) -> Iterator[str]
 
 def swept_evidence(X: sparse.csr_array, truth: np.ndarray) -> str:
     """Return clusters and plain evidence of the true labels after sweeps of best labels."""
-    relation = Relation.build(X, kind="directed")
+    relation = BinaryRelation.build(X, kind="directed")
     partition = Partition.from_labels(relation, [truth.astype(np.int32)])
     for _ in range(MOST_SWEEPS):
         before = partition.labels[0].copy()
@@ -199,7 +199,7 @@ def parties(kind: str) -> Iterator[str]:
 def held_out(name: str) -> Iterator[str]:
     """Compare predictions of cells that were held out: log probability, average precision."""
     kind = KINDS[name]
-    relation, numbers, taken = Relation.build(load(name), kind=kind), [], []
+    relation, numbers, taken = BinaryRelation.build(load(name), kind=kind), [], []
     for draw_number in range(DRAWS):
         rng = np.random.default_rng(draw_number)
         held = sample_held_out(relation, SHARE, rng, largest=MOST_HELD)

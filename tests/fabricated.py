@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result, make_result
 from coblock.model.trace import SweepRecord
 
@@ -45,7 +45,11 @@ def trace_of(sweeps: int) -> list[SweepRecord]:
 
 
 def result_of(
-    relation: Relation, *labels: np.ndarray, sure: float = 0.9, sweeps: int = 12, converged=True
+    relation: BinaryRelation,
+    *labels: np.ndarray,
+    sure: float = 0.9,
+    sweeps: int = 12,
+    converged=True,
 ) -> Result:
     """Return the result of a fit that has found these labels, one array per domain."""
     clusters = [int(label.max()) + 1 for label in (labels[0], labels[-1])]
@@ -62,7 +66,7 @@ def small_result(row_names=None, column_names=None, **options) -> Result:
     X = np.array([[1, 0], [0, 1], [1, 1]])[rows][:, columns].astype(float)
     X[0, 0] = np.nan
     order = np.random.default_rng(1).permutation(16)  # so that rows are not sorted by cluster
-    relation = Relation.build(X[order], row_names=row_names, column_names=column_names)
+    relation = BinaryRelation.build(X[order], row_names=row_names, column_names=column_names)
     return result_of(relation, rows[order], columns, **options)
 
 
@@ -71,7 +75,7 @@ def one_domain_result(kind: str, names=None, **options) -> Result:
     labels = np.repeat([0, 1, 2], [6, 5, 3])
     X = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1]])[labels][:, labels].astype(float)
     np.fill_diagonal(X, 0)
-    relation = Relation.build(X, kind=kind, row_names=names, column_names=names)
+    relation = BinaryRelation.build(X, kind=kind, row_names=names, column_names=names)
     return result_of(relation, labels, **options)
 
 
@@ -98,5 +102,5 @@ def large_result(links_per_row: int, shape: tuple[int, int], clusters: tuple[int
     X = sparse.csr_array((np.ones(column.size), column.ravel(), start), shape=shape)
     text = rng.bytes(8 * (rows + columns)).hex()
     names = [text[i : i + 16] for i in range(0, len(text), 16)]
-    relation = Relation.build(X, row_names=names[:rows], column_names=names[rows:])
+    relation = BinaryRelation.build(X, row_names=names[:rows], column_names=names[rows:])
     return result_of(relation, *labels)

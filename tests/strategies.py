@@ -8,7 +8,7 @@ from scipy import sparse
 
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.state import SoftState
 
 KINDS = ("bipartite", "directed", "undirected")
@@ -25,7 +25,7 @@ class Case:
     a: np.ndarray
     b: np.ndarray
     alpha: list[float]
-    relation: Relation
+    relation: BinaryRelation
 
     def state(self) -> SoftState:
         """Return a new state that shares no memory with the case."""
@@ -68,7 +68,7 @@ def make_case(
         np.fill_diagonal(observed, 0.0)
     X *= observed
     hidden = sparse.csr_array(1.0 - observed)
-    relation = Relation.build(X, unseen=hidden, kind=kind, self_links=self_links)
+    relation = BinaryRelation.build(X, unseen=hidden, kind=kind, self_links=self_links)
     sizes = shape if kind == "bipartite" else shape[:1]
     q = [_memberships(rng, size, K, hard) for size, K in zip(sizes, clusters, strict=False)]
     a, b = rng.gamma(2.0, 0.5, clusters) + 0.05, rng.gamma(2.0, 0.5, clusters) + 0.05

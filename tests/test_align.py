@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from coblock.analysis.prediction import align
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 NAMES = [f"c{j}" for j in range(7)]
 
 
-def dense(relation: Relation) -> np.ndarray:
+def dense(relation: BinaryRelation) -> np.ndarray:
     """Return 1 for links, NaN for unseen cells, else 0."""
     place, X = relation.incidence[0][0], np.zeros(relation.shape)
     for i in range(relation.shape[0]):
@@ -27,7 +27,7 @@ def test_columns_are_matched_by_name(seed, rows, known):
     here = rng.permutation(NAMES)[: rng.integers(1, 8)].tolist()
     X = rng.choice([0.0, 1.0, np.nan], size=(rows, len(here)), p=[0.4, 0.4, 0.2])
     names = [f"r{i}" for i in range(rows)]
-    aligned, unknown = align(Relation.build(X, row_names=names, column_names=here), fitted)
+    aligned, unknown = align(BinaryRelation.build(X, row_names=names, column_names=here), fitted)
     expected = np.zeros((rows, known))
     for j, name in enumerate(here):
         if name in fitted:
@@ -41,11 +41,11 @@ def test_columns_are_matched_by_name(seed, rows, known):
 def test_the_comparison_can_fail():
     """Negative control: columns matched by position would be wrong."""
     X = np.array([[1.0, 0.0]])
-    aligned, _ = align(Relation.build(X, column_names=["b", "a"]), ["a", "b"])
+    aligned, _ = align(BinaryRelation.build(X, column_names=["b", "a"]), ["a", "b"])
     assert not np.array_equal(dense(aligned), X)
 
 
 def test_columns_without_names_are_matched_by_position():
-    aligned, unknown = align(Relation.build(np.array([[0.0, 1.0, 1.0]])), ["1", "0"])
+    aligned, unknown = align(BinaryRelation.build(np.array([[0.0, 1.0, 1.0]])), ["1", "0"])
     assert dense(aligned).tolist() == [[1.0, 0.0]]
     assert unknown == ["2"]

@@ -41,7 +41,7 @@ from coblock.io.checkpoint import (
 )
 from coblock.io.container import digest, write_tensors
 from coblock.loading import Unfinished
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.ui.cli import app, results
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -352,7 +352,7 @@ class RemoteRelation:
     """A relation whose cells are not in memory."""
 
     def __init__(self, X: np.ndarray, source: str):
-        self.cells, self.source = Relation.build(X), source
+        self.cells, self.source = BinaryRelation.build(X), source
 
     def __getattr__(self, name: str):
         if name == "incidence":

@@ -31,7 +31,7 @@ from coblock.kernels.poisson import gamma_derivatives, gamma_marginals
 from coblock.model.degrees import POISSON, DegreePartition, places_of
 from coblock.model.hyperparameters import crp_log_probability
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.ui.cli.options import FitOptions
 
 KINDS = ("bipartite", "directed", "own cells", "undirected")
@@ -51,7 +51,7 @@ def random_partition(
     elif kind == "directed":
         np.fill_diagonal(X, 0)
     name = "directed" if kind == "own cells" else kind
-    relation = Relation.build(
+    relation = BinaryRelation.build(
         sparse.csr_array((X & ~hidden).astype(float)),
         unseen=sparse.csr_array(hidden.astype(float)),
         kind=name,
@@ -170,7 +170,7 @@ def one_block(X: np.ndarray, kind: str, unseen=None) -> DegreePartition:
     """Return all objects of a 2 x 2 relation in one cluster, with hyperparameters."""
     own = kind == "own cells"
     links, name = sparse.csr_array((X > 0).astype(float)), "directed" if own else kind
-    relation = Relation.build(links, unseen=unseen, kind=name, self_links=own)
+    relation = BinaryRelation.build(links, unseen=unseen, kind=name, self_links=own)
     partition = DegreePartition.from_labels(relation, [np.zeros(2, np.int32)] * len(relation.sizes))
     partition.eta, partition.prior = np.array([1.3, 2.1]), np.array([1.7, 2.5]).reshape(2, 1, 1)
     return partition
@@ -200,7 +200,7 @@ def test_evidence_of_counts_equals_quadrature(kind):
 
 def test_evidence_of_an_undirected_relation_equals_quadrature():
     """The factors enter by their powers; the unseen diagonal by the prior mean of the exposure."""
-    relation = Relation.build(np.array([[0.0, 1.0], [1.0, 0.0]]), kind="undirected")
+    relation = BinaryRelation.build(np.array([[0.0, 1.0], [1.0, 0.0]]), kind="undirected")
     partition = DegreePartition.from_labels(relation, [np.zeros(2, np.int32)])
     a, b, eta = 1.7, 2.5, 1.3
     partition.eta, partition.prior = np.array([eta]), np.array([a, b]).reshape(2, 1, 1)
@@ -258,7 +258,7 @@ def test_prior_mean_of_the_exposure_of_an_unseen_diagonal():
     pairs = 0.5 * (m**2 - (phi**2).sum(axis=1).mean())
     X = np.ones((m, m)) - np.eye(m)
     partition = DegreePartition.from_labels(
-        Relation.build(X, kind="undirected"), [np.zeros(m, np.int32)]
+        BinaryRelation.build(X, kind="undirected"), [np.zeros(m, np.int32)]
     )
     partition.eta = np.array([eta])
     assert_allclose(partition.block_statistics()[1], pairs, rtol=5e-3)
@@ -377,7 +377,7 @@ def test_sweeps_merges_and_splits_never_lower_the_joint(kind):
         unseen = sparse.triu(unseen).tocsr()
         unseen = unseen - unseen.multiply(X.T)
         unseen.eliminate_zeros()
-    relation = Relation.build(X, unseen=sparse.csr_array(unseen), kind=kind)
+    relation = BinaryRelation.build(X, unseen=sparse.csr_array(unseen), kind=kind)
     labels = [rng.integers(4, size=size).astype(np.int32) for size in relation.sizes]
     partition = DegreePartition.from_labels(relation, labels)
     for _ in range(3):
@@ -399,7 +399,7 @@ def test_sweeps_merges_and_splits_never_lower_the_joint(kind):
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
 def test_split_of_two_joined_communities(kind):
     X, label = planted_graph(kind, 2, groups=2)
-    relation = Relation.build(X, kind=kind)
+    relation = BinaryRelation.build(X, kind=kind)
     labels = [np.zeros(size, np.int32) for size in relation.sizes]
     if kind == "bipartite":
         labels[1] = label.astype(np.int32)
@@ -417,7 +417,9 @@ def test_split_of_two_joined_communities(kind):
 
 def test_noise_is_not_split():
     rng = np.random.default_rng(0)
-    relation = Relation.build(sparse.random_array((80, 80), density=0.1, rng=rng), kind="bipartite")
+    relation = BinaryRelation.build(
+        sparse.random_array((80, 80), density=0.1, rng=rng), kind="bipartite"
+    )
     partition = DegreePartition.from_labels(relation, [np.zeros(80, np.int32)] * 2)
     partition.learn()
     split_degrees(partition, None)
@@ -466,7 +468,7 @@ def test_poisson_moments():
 
 def test_shuffled_links_keep_degrees_and_start_finds_communities():
     X, label = planted_graph("directed", 4, size=300)
-    relation = Relation.build(X, kind="directed")
+    relation = BinaryRelation.build(X, kind="directed")
     shuffled = shuffle_ends(relation, 0)
     assert (np.diff(shuffled.incidence[0][0].link_start) <= X.sum(axis=1)).all()
     assert shuffled.n_links > 0.8 * relation.n_links
@@ -539,7 +541,7 @@ def test_second_climb_finds_blocks_that_differ_in_degree_only():
     X, label = two_levels(0)
     model = IRM("directed", random_state=0, degree_corrected="auto").fit(X)
     assert adjusted_rand_score(label, model.labels_) > 0.95
-    relation = Relation.build(X, kind="directed")
+    relation = BinaryRelation.build(X, kind="directed")
     first = DegreePartition.from_labels(relation, [(label // 2).astype(np.int32)])
     first.learn()
     first.refresh()
@@ -712,7 +714,7 @@ def test_forged_degrees_are_refused(tmp_path):
 def test_a_climb_that_merges_in_every_round_ends(monkeypatch):
     """Sweeps may open clusters that merges close again, without end where cells are unseen."""
     X, _ = planted_graph("directed", 3, size=60)
-    relation = Relation.build(X, kind="directed")
+    relation = BinaryRelation.build(X, kind="directed")
     plain = Partition.from_labels(relation, [np.zeros(60, np.int32)])
     monkeypatch.setattr("coblock.inference.degrees.merge_degrees", lambda partition: True)
     start = [np.arange(60, dtype=np.int32) % 4]

@@ -31,7 +31,7 @@ from coblock.inference.variational import Variational
 from coblock.kernels import cvb0
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.state import SoftState
 from strategies import KINDS, Case, cases, make_case
 
@@ -242,7 +242,7 @@ def test_clusters_are_sorted_by_size_after_a_sweep():
 def planted_state(seed: int) -> SoftState:
     """Return soft memberships around the clusters that a relation was drawn from."""
     drawn = synth1(seed)
-    relation = Relation.build(drawn.X)
+    relation = BinaryRelation.build(drawn.X)
     hyper = Hyperparameters.initial(relation.likelihood, 0.1, drawn.probability.shape, 2)
     return SoftState(relation, soft_labels([drawn.row_labels, drawn.column_labels]), hyper)
 
@@ -295,7 +295,7 @@ def test_batched_labels_of_small_and_dense_clusters(kind, links):
     X = np.less(X, links).astype(float)
     if kind != "bipartite":
         X = np.triu(X, 1) + np.triu(X, 1).T
-    relation = Relation.build(X, kind=kind)
+    relation = BinaryRelation.build(X, kind=kind)
     case = replace(case, X=X, observed=np.ones_like(X), relation=relation)
     if kind != "bipartite":
         np.fill_diagonal(case.observed, 0.0)
@@ -343,7 +343,7 @@ def planted_partition(seed: int, merged: bool = False) -> Partition:
     drawn = synth1(seed)
     labels = [drawn.row_labels.astype(np.int32), drawn.column_labels.astype(np.int32)]
     return Partition.from_labels(
-        Relation.build(drawn.X), [label * 0 if merged else label for label in labels]
+        BinaryRelation.build(drawn.X), [label * 0 if merged else label for label in labels]
     )
 
 
@@ -484,7 +484,7 @@ def posterior_phase(X, batch_size: int = 64, **options) -> PosteriorAverage:
     """Fit a relation; return the last phase."""
     settings = Settings(batch_size=batch_size, **options)
     engine, rng = engine_of(batch_size), np.random.default_rng(0)
-    start = Start(Relation.build(X), settings, rng, engine)
+    start = Start(BinaryRelation.build(X), settings, rng, engine)
     for record in start.sweeps():  # not run(): the result reorders the memberships of the phase
         start.trace.append(record)
     assert isinstance(start.phase, PosteriorAverage)

@@ -18,7 +18,7 @@ from coblock.inference.gibbs import GibbsSampler, split_and_merge
 from coblock.inference.variational import Variational
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import make_result
 from coblock.model.state import SoftState, by_size
 from coblock.model.trace import SweepRecord
@@ -62,7 +62,7 @@ def canonical(label: np.ndarray) -> tuple[int, ...]:
 def chain_frequencies(kind: str, seed: int) -> dict[tuple, int]:
     X, _ = TINY[kind]
     seen = observed(kind)
-    relation = Relation.build(np.where(seen > 0, X, np.nan), kind=kind)
+    relation = BinaryRelation.build(np.where(seen > 0, X, np.nan), kind=kind)
     labels = [np.zeros(size, dtype=np.int32) for size in relation.sizes]
     partition = Partition(relation, labels, shared_prior([ALPHA] * len(labels), A, B))
     sweeps = 2 * SAMPLES * THINNING
@@ -108,7 +108,7 @@ def test_gibbs_visits_partitions_as_often_as_the_exact_posterior(kind, seed):
 def test_splits_and_merges_alone_visit_partitions_as_often_as_the_exact_posterior(seed):
     """No label is drawn alone: every change is an accepted split or merge."""
     X, seen = TINY["bipartite"][0], observed("bipartite")
-    relation = Relation.build(np.where(seen > 0, X, np.nan))
+    relation = BinaryRelation.build(np.where(seen > 0, X, np.nan))
     labels = [np.zeros(size, dtype=np.int32) for size in relation.sizes]
     partition = Partition(relation, labels, shared_prior([ALPHA] * 2, A, B))
     rng, counts = np.random.default_rng(seed), {}
@@ -128,7 +128,7 @@ def test_splits_and_merges_alone_visit_partitions_as_often_as_the_exact_posterio
 def test_splits_keep_to_the_largest_numbers_of_clusters():
     X = TINY["bipartite"][0]
     labels = [np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.int32)]
-    partition = Partition(Relation.build(X), labels, shared_prior([ALPHA] * 2, A, B))
+    partition = Partition(BinaryRelation.build(X), labels, shared_prior([ALPHA] * 2, A, B))
     rng, most = np.random.default_rng(0), [0, 0]
     for _ in range(200):
         split_and_merge(partition, rng, (2, 1), 2)
@@ -142,7 +142,7 @@ def test_cvb0_is_near_the_exact_posterior(kind):
     X = np.kron(np.eye(2), np.ones((3, 3)))
     seen = np.ones((6, 6)) if kind == "bipartite" else 1.0 - np.eye(6)
     X = X * seen
-    relation = Relation.build(X, kind=kind)
+    relation = BinaryRelation.build(X, kind=kind)
     K = [2] * len(relation.sizes)
     exact = exact_link_probability(X, seen, kind, K)
     start = np.repeat([[0.9, 0.1], [0.1, 0.9]], 3, axis=0)
@@ -229,11 +229,11 @@ def test_new_row_is_folded_in_with_the_prior_of_the_fit(sticks, case, reverse):
     labels = [label.max() - label if reverse else label for label in labels]
     K = [int(label.max()) + 1 for label in labels]
     X = np.where(case.observed, case.X, np.nan)
-    rows = Relation.build(X[:-1])
+    rows = BinaryRelation.build(X[:-1])
     q = [np.eye(size)[label] for size, label in zip(K, labels, strict=True)]
     hyper = shared_prior(case.alpha, A, B)
     result = make_result(rows, q, hyper, [], converged=True, sticks=sticks)
-    found = fold_in(result, Relation.build(X[-1:]))[0]
+    found = fold_in(result, BinaryRelation.build(X[-1:]))[0]
     log_joint = []
     for k in range(K[0]):
         several = (case.X, case.observed, [[*labels[0], k], labels[1]], "bipartite", A, B)
@@ -248,13 +248,13 @@ def test_new_row_is_folded_in_with_the_prior_of_the_fit(sticks, case, reverse):
 def test_the_other_prior_gives_new_rows_other_memberships():
     """Negative control for the test above."""
     X, labels = np.eye(4), [np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])]
-    hyper, relation = shared_prior([1.0, 1.0], A, B), Relation.build(X)
+    hyper, relation = shared_prior([1.0, 1.0], A, B), BinaryRelation.build(X)
     found = [
         fold_in(
             make_result(
                 relation, [np.eye(2)[z] for z in labels], hyper, [], converged=True, sticks=sticks
             ),
-            Relation.build(X[:1]),
+            BinaryRelation.build(X[:1]),
         )
         for sticks in (False, True)
     ]

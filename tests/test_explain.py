@@ -20,7 +20,7 @@ from coblock.analysis.explain import (
 )
 from coblock.analysis.naming import name_clusters
 from coblock.io.cluster_files import read_labels, read_names
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.ui.report.markdown import escape, render_markdown
 from fabricated import NASTY, one_domain_result, result_of, small_result
@@ -37,7 +37,7 @@ def drawn_result(kind: str, seed: int, *, self_links: bool = False) -> Result:
     X[rng.random(X.shape) < 0.2] = np.nan
     if kind != "bipartite" and not self_links:
         np.fill_diagonal(X, 0)
-    relation = Relation.build(
+    relation = BinaryRelation.build(
         np.triu(X, 1) if kind == "undirected" else X, kind=kind, self_links=self_links
     )
     sizes = relation.sizes
@@ -194,7 +194,7 @@ def test_names_come_from_the_smaller_domain_and_differ():
 def test_names_do_not_depend_on_the_numbers_of_clusters():
     rng = np.random.default_rng(0)
     X = np.kron(np.eye(4), np.ones((6, 5)))
-    relation = Relation.build(X, column_names=[f"c{j}" for j in range(20)])
+    relation = BinaryRelation.build(X, column_names=[f"c{j}" for j in range(20)])
     labels = [np.repeat(np.arange(4), 6), np.repeat(np.arange(4), 5)]
     named = []
     for _ in range(3):
@@ -211,7 +211,7 @@ def test_names_do_not_depend_on_the_numbers_of_clusters():
 def test_clusters_with_the_same_words_get_numbers():
     X = np.zeros((6, 3))
     X[:3], X[3:, 0] = 1, 1
-    relation = Relation.build(X, column_names=["same", "same", "same"])
+    relation = BinaryRelation.build(X, column_names=["same", "same", "same"])
     result = result_of(relation, np.repeat([0, 1, 2], 2), np.zeros(3, int))
     names = name_clusters(result, explain_clusters(result))[0]
     assert len(set(names)) == 3

@@ -24,7 +24,7 @@ from coblock.inference.start import random_memberships, soft_labels
 from coblock.inference.variational import Variational
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.model.state import SoftState
 from coblock.model.trace import SweepRecord
@@ -40,13 +40,13 @@ NAMES = {
 every_method = pytest.mark.parametrize("inference", METHODS)
 
 
-def random_state(relation: Relation, K: int, seed: int = 0) -> SoftState:
+def random_state(relation: BinaryRelation, K: int, seed: int = 0) -> SoftState:
     q = random_memberships(relation, (K,) * len(relation.sizes), np.random.default_rng(seed))
     hyper = Hyperparameters.initial(relation.likelihood, relation.density, (K, K), len(q))
     return SoftState(relation, q, hyper)
 
 
-def variational(relation: Relation, K: int, method: str, **options) -> Variational:
+def variational(relation: BinaryRelation, K: int, method: str, **options) -> Variational:
     return Variational(random_state(relation, K), ENGINE, method, **options)
 
 
@@ -54,12 +54,12 @@ def first_sweeps(phase, count: int) -> Iterator[SweepRecord]:
     return islice(phase.sweeps(lambda: 0.0), count)
 
 
-def new_start(relation: Relation, settings: Settings, seed: int = 0) -> Start:
+def new_start(relation: BinaryRelation, settings: Settings, seed: int = 0) -> Start:
     engine = LocalEngine(Schedule(settings.batch_size))
     return Start(relation, settings, np.random.default_rng(seed), engine)
 
 
-def run_fit(relation: Relation, settings: Settings, seed: int = 0) -> Result:
+def run_fit(relation: BinaryRelation, settings: Settings, seed: int = 0) -> Result:
     return Fit(relation, settings, seed).run()
 
 
@@ -68,13 +68,13 @@ def record_of(number: int, change: float, bound: float = -100.0) -> SweepRecord:
 
 
 @pytest.fixture(scope="module")
-def senate() -> Relation:
-    return Relation.build(load_senate().values)
+def senate() -> BinaryRelation:
+    return BinaryRelation.build(load_senate().values)
 
 
 @pytest.fixture(scope="module")
-def small() -> Relation:
-    return Relation.build(synth1(0).X)
+def small() -> BinaryRelation:
+    return BinaryRelation.build(synth1(0).X)
 
 
 # Phases
@@ -119,7 +119,7 @@ def test_phases_depend_on_method_prior_and_refinement_alone(inference):
             assert replace(settings, **{name: value}).phases == settings.phases
 
 
-def phases_run(relation: Relation, settings: Settings) -> list[str]:
+def phases_run(relation: BinaryRelation, settings: Settings) -> list[str]:
     """Return the names of the phases of a fit that made sweeps, in their order."""
     start, names = new_start(relation, settings), []
 
@@ -146,7 +146,7 @@ def test_batch_size_does_not_change_the_phases(inference, refine, small):
 @pytest.mark.parametrize("rows", [500, 501])
 def test_number_of_objects_does_not_change_the_phases(inference, rows):
     """A sweep is sequential up to 1,000 objects, and in batches above."""
-    relation = Relation.build(planted((rows, 500), (3, 3), 0).X)
+    relation = BinaryRelation.build(planted((rows, 500), (3, 3), 0).X)
     assert Schedule().is_sequential(relation.sizes) is (rows == 500)
     settings = Settings(inference=inference)
     assert phases_run(relation, settings) == list(settings.phases)
@@ -193,7 +193,7 @@ def test_change_of_the_average_is_at_most_two_over_s(method, data, senate, small
 
 def test_result_is_the_mean_of_the_sweeps_after_burn_in():
     """eq:ACVB, recomputed from the memberships that were averaged."""
-    run = variational(Relation.build(synth1(1).X), 3, "acvb0", burn_in=3)
+    run = variational(BinaryRelation.build(synth1(1).X), 3, "acvb0", burn_in=3)
     averaged = [run.state.q[0].copy() for _ in first_sweeps(run, 10) if run.averaged]
     assert run.averaged == len(averaged) == 7
     mean = run.outcome().memberships[0]
@@ -204,13 +204,13 @@ def test_result_is_the_mean_of_the_sweeps_after_burn_in():
 
 
 def test_without_burn_in_every_sweep_is_averaged():
-    run = variational(Relation.build(synth1(1).X), 3, "acvb0", burn_in=0)
+    run = variational(BinaryRelation.build(synth1(1).X), 3, "acvb0", burn_in=0)
     for record in first_sweeps(run, 4):
         assert run.averaged == record.sweep
 
 
 def test_plain_cvb0_returns_its_last_memberships():
-    run = variational(Relation.build(synth1(1).X), 3, "cvb0")
+    run = variational(BinaryRelation.build(synth1(1).X), 3, "cvb0")
     list(first_sweeps(run, 30))
     assert run.mean is None
     for q, expected in zip(run.outcome().memberships, run.state.q, strict=True):
@@ -245,7 +245,7 @@ def test_clusters_shrink_and_stay_in_descending_order(senate):
 # Posterior averaging
 
 
-def posterior_of(relation: Relation, labels: list[np.ndarray], *, averages: bool = True):
+def posterior_of(relation: BinaryRelation, labels: list[np.ndarray], *, averages: bool = True):
     partition = Partition.from_labels(relation, labels)
     engine = LocalEngine(Schedule(64))
     return PosteriorAverage(partition, np.random.default_rng(0), engine, averages)
@@ -263,7 +263,7 @@ def noisy_labels(drawn, share: float) -> list[np.ndarray]:
 
 def test_posterior_improves_labels_first_and_then_samples():
     drawn = synth1(1)
-    phase = posterior_of(Relation.build(drawn.X), noisy_labels(drawn, 0.1))
+    phase = posterior_of(BinaryRelation.build(drawn.X), noisy_labels(drawn, 0.1))
     evidence, samples = phase.partition.log_joint(), 0
     for _ in phase.sweeps(lambda: 0.0):
         assert phase.partition.log_joint() >= evidence
@@ -280,7 +280,7 @@ def test_posterior_improves_labels_first_and_then_samples():
 def test_posterior_without_averaging_ends_with_the_conditional_memberships():
     drawn = synth1(1)
     labels = [drawn.row_labels.copy(), drawn.column_labels.copy()]
-    phase = posterior_of(Relation.build(drawn.X), labels, averages=False)
+    phase = posterior_of(BinaryRelation.build(drawn.X), labels, averages=False)
     list(phase.sweeps(lambda: 0.0))
     assert phase.finished
     assert phase.samples == phase.samples_wanted == 0
@@ -292,7 +292,7 @@ def test_posterior_without_averaging_ends_with_the_conditional_memberships():
 def test_posterior_average_is_half_mode_and_half_samples():
     """eq:ACVB: recomputed from the conditionals that each sampled sweep adds."""
     drawn = synth1(1)
-    phase = posterior_of(Relation.build(drawn.X), noisy_labels(drawn, 0.0))
+    phase = posterior_of(BinaryRelation.build(drawn.X), noisy_labels(drawn, 0.0))
     added, before = [], 0.0
     for _ in phase.sweeps(lambda: 0.0):
         if phase.samples:
@@ -311,7 +311,7 @@ def test_evidence_of_a_default_fit_is_that_of_the_posterior_labels(kind, inferen
     X = planted((90, 90), (3, 3), 2).X.toarray()
     if kind == "directed":
         np.fill_diagonal(X, 0.0)
-    relation = Relation.build(X, kind=kind)
+    relation = BinaryRelation.build(X, kind=kind)
     start = new_start(relation, Settings(inference=inference))
     found = []
 
@@ -337,7 +337,7 @@ class ScriptedPhase:
     """A phase whose records are given; the last one is repeated."""
 
     records: list[SweepRecord]
-    relation: Relation
+    relation: BinaryRelation
     may_stop: bool = True
     finished: bool = False
     converged: bool = False
@@ -359,7 +359,7 @@ def labels_of(q: list[np.ndarray]) -> Iterator[np.ndarray]:
 
 def scripted(settings: Settings, changes: list[float], position: int = 0, **options) -> Start:
     """Return a start in a phase whose records have these changes."""
-    relation = Relation.build(np.eye(4))
+    relation = BinaryRelation.build(np.eye(4))
     records = [record_of(number, change) for number, change in enumerate(changes, start=1)]
     start = new_start(relation, settings)
     start.phase, start.position = ScriptedPhase(records, relation, **options), position
@@ -495,7 +495,7 @@ def test_fit_uses_the_batch_size_of_its_settings(batch_size, small, monkeypatch)
 
 
 def test_restarts_keep_the_largest_evidence():
-    relation = Relation.build(synth1(2).X)
+    relation = BinaryRelation.build(synth1(2).X)
     once = Settings(max_iter=40, tol=0.0, max_clusters=8, init="random", refine=False)
     seeds = [np.random.SeedSequence(5, spawn_key=(number,)) for number in range(4)]
     single = [new_start(relation, once, seed).run().log_evidence for seed in seeds]
@@ -529,7 +529,7 @@ def test_fit_continues_with_the_remaining_starts(small):
 
 @every_method
 def test_traces_are_complete_and_finite(inference):
-    relation = Relation.build(synth1(3).X)
+    relation = BinaryRelation.build(synth1(3).X)
     settings = Settings(inference=inference, max_iter=12, tol=0.0, max_clusters=6)
     result = run_fit(relation, settings)
     assert [record.sweep for record in result.trace] == list(range(1, 13))
@@ -556,7 +556,7 @@ def test_start_from_given_memberships_does_not_change_them(small):
 def test_start_has_more_clusters_where_all_are_used(monkeypatch, blocks, limit, grows):
     few = replace(SEARCH, start_clusters=4, few_start_clusters=1)
     monkeypatch.setattr("coblock.inference.fit.SEARCH", few)
-    relation = Relation.build(planted((240, 240), (blocks, blocks), 0).X)
+    relation = BinaryRelation.build(planted((240, 240), (blocks, blocks), 0).X)
     settings = Settings(max_clusters=limit)
     start = Start(relation, settings, np.random.default_rng(0), LocalEngine(Schedule(40)))
     found = start._start_partition()

@@ -15,7 +15,7 @@ from coblock.model import grouping
 from coblock.model.blocks import Blocks
 from coblock.model.grouping import GroupedRelation, empty_objects, group
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.state import SoftState
 
 BATCHES = LocalEngine(Schedule(None, 0))
@@ -39,19 +39,21 @@ def links(rows: int, columns: int, seed: int = 0) -> np.ndarray:
     return X
 
 
-def pair(kind: str, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> tuple[Relation, Relation]:
+def pair(
+    kind: str, monkeypatch: pytest.MonkeyPatch, seed: int = 0
+) -> tuple[BinaryRelation, BinaryRelation]:
     """Return a small relation, and the same with its empty objects grouped."""
     monkeypatch.setattr(grouping, "LARGEST", 3)
     X = links(60, 60 if kind != "bipartite" else 50, seed)
     chosen = "directed" if kind == "self-links" else kind
-    full = Relation.build(X, kind=chosen, self_links=kind == "self-links")
+    full = BinaryRelation.build(X, kind=chosen, self_links=kind == "self-links")
     grouped = group(full)
     assert isinstance(grouped, GroupedRelation)
     assert sum(grouped.copies) > 20.0
     return full, grouped
 
 
-def random_labels(relation: Relation, seed: int = 0) -> list[np.ndarray]:
+def random_labels(relation: BinaryRelation, seed: int = 0) -> list[np.ndarray]:
     """Return labels of three clusters in each domain, all in use."""
     rng = np.random.default_rng(seed)
     labels = [rng.integers(0, 3, size).astype(np.int32) for size in relation.sizes]
@@ -148,7 +150,7 @@ def test_split_gains_are_those_of_the_evidence(kind, seed, monkeypatch):
 
 def test_few_empty_objects_stay_as_they_are():
     X = sparse.random_array((900, 800), density=0.0005, rng=0)
-    relation = Relation.build(X > 0)
+    relation = BinaryRelation.build(X > 0)
     assert empty_objects(relation, 0).any()
     assert group(relation) is relation
 
@@ -168,7 +170,7 @@ def test_a_fit_has_at_least_the_evidence_of_one_without_groups(kind, monkeypatch
 
 
 def test_other_methods_and_schedules_do_not_group():
-    relation = Relation.build(sparse.csr_array(np.nan_to_num(links(2_500, 1_500))))
+    relation = BinaryRelation.build(sparse.csr_array(np.nan_to_num(links(2_500, 1_500))))
     assert isinstance(Fit(relation, Settings(), 0).grouped(), GroupedRelation)
     for settings in (
         Settings(refine=False),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.ui.style import LIGHT_SCALE, UNSEEN
 from coblock.ui.terminal import CAPTIONS, GAP, MAX_HEIGHT, MAX_WIDTH, UPPER_HALF, Mosaic
 
@@ -22,7 +22,7 @@ def checkerboard() -> np.ndarray:
 def shown(X, labels, **options) -> list[str]:
     page = io.StringIO()
     console = Console(file=page, **({"width": 80} | options))
-    console.print(Mosaic(Relation.build(X), labels))
+    console.print(Mosaic(BinaryRelation.build(X), labels))
     return page.getvalue().splitlines()
 
 
@@ -85,7 +85,7 @@ def test_pictures_fit_on_the_screen(width, shape, coloured):
 def test_one_domain_relations_use_the_same_labels_twice():
     X = np.kron(np.eye(2), np.ones((20, 20)))[:, ::-1]
     page = io.StringIO()
-    relation = Relation.build(X, kind="directed")
+    relation = BinaryRelation.build(X, kind="directed")
     Console(file=page, width=80).print(Mosaic(relation, [np.repeat([0, 1], 20)]))
     lines = page.getvalue().splitlines()[2:]
     assert all(line[:MAX_WIDTH] == line[MAX_WIDTH + GAP :] for line in lines)
@@ -93,7 +93,7 @@ def test_one_domain_relations_use_the_same_labels_twice():
 
 def test_ascii_terminals_get_ascii_characters():
     page = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    Console(file=page, width=80).print(Mosaic(Relation.build(checkerboard()), LABELS))
+    Console(file=page, width=80).print(Mosaic(BinaryRelation.build(checkerboard()), LABELS))
     page.flush()
     text = page.buffer.getvalue().decode("ascii")
     assert "#" in text

@@ -33,7 +33,7 @@ from coblock.kernels.moves import (
 )
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from strategies import cases
 
 PRIOR = (0.7, 1.1)
@@ -48,7 +48,7 @@ def partition_of(case) -> Partition:
 
 def true_partition(drawn) -> Partition:
     labels = [drawn.row_labels.copy(), drawn.column_labels.copy()]
-    return Partition.from_labels(Relation.build(drawn.X), labels)
+    return Partition.from_labels(BinaryRelation.build(drawn.X), labels)
 
 
 def run_search(partition: Partition, rng: np.random.Generator, limits=None, engine=ENGINE):
@@ -137,7 +137,7 @@ def test_near_pairs_are_those_of_divided_clusters(kind):
         labels.append(drawn.column_labels)
     elif kind == "undirected":
         X = np.triu(X, 1) + np.triu(X, 1).T
-    relation = Relation.build(X, kind=kind)
+    relation = BinaryRelation.build(X, kind=kind)
     partition = Partition.from_labels(relation, [label.astype(np.int32) for label in labels])
     pairs = {tuple(pair) for pair in nearest_pairs(partition, 0).tolist()}
     assert {(k, k + 12) for k in range(12)} <= pairs
@@ -280,7 +280,7 @@ def test_merged_clusters_are_split_and_split_clusters_are_merged():
 def test_search_keeps_the_limits_of_clusters():
     drawn = planted((90, 80), (5, 5), 1)
     labels = [drawn.row_labels % 2, drawn.column_labels % 2]
-    partition = Partition.from_labels(Relation.build(drawn.X), labels)
+    partition = Partition.from_labels(BinaryRelation.build(drawn.X), labels)
     search, records = run_search(partition, np.random.default_rng(0), (3, 4))
     assert max(record.row_clusters for record in records) <= 3
     assert max(record.column_clusters for record in records) <= 4
@@ -289,7 +289,7 @@ def test_search_keeps_the_limits_of_clusters():
 
 def test_collapse_undoes_a_prior_that_fits_too_closely():
     """Thirty coin tosses: two clusters by outcome look perfect to a prior that expects 0 or 1."""
-    relation = Relation.build(np.array([[0.0, 1.0] * 15]).T)
+    relation = BinaryRelation.build(np.array([[0.0, 1.0] * 15]).T)
     outcome = np.array([0, 1] * 15, dtype=np.int32)
     partition = Partition.from_labels(relation, [outcome, np.zeros(1, dtype=np.int32)])
     value = partition.log_joint()
@@ -303,8 +303,10 @@ def test_collapse_does_not_reward_a_cluster_for_each_object():
     """Its concentration is unbounded, so the partition itself costs nothing."""
     X = (np.random.default_rng(0).random((60, 40)) < 0.2).astype(float)
     labels = [np.zeros(60, dtype=np.int32), np.arange(40, dtype=np.int32)]
-    partition = Partition.from_labels(Relation.build(X), labels)
-    one = Partition.from_labels(Relation.build(X), [np.zeros(60, np.int32), np.zeros(40, np.int32)])
+    partition = Partition.from_labels(BinaryRelation.build(X), labels)
+    one = Partition.from_labels(
+        BinaryRelation.build(X), [np.zeros(60, np.int32), np.zeros(40, np.int32)]
+    )
     assert partition.log_joint() > one.log_joint() - 1.0  # negative control
     assert collapse(partition)
     assert partition.blocks.clusters == (1, 1)
@@ -318,7 +320,9 @@ def test_collapse_of_one_domain(axis):
     X = X if axis == 0 else X.T
     label = (np.arange(80) % 2).astype(np.int32)
     noise = np.random.default_rng(2).integers(5, size=70).astype(np.int32)
-    partition = Partition.from_labels(Relation.build(X), [label, noise][:: 1 if axis == 0 else -1])
+    partition = Partition.from_labels(
+        BinaryRelation.build(X), [label, noise][:: 1 if axis == 0 else -1]
+    )
     assert collapse(partition)
     assert partition.blocks.clusters == ((2, 1) if axis == 0 else (1, 2))
 
@@ -326,7 +330,7 @@ def test_collapse_of_one_domain(axis):
 def test_collapse_leaves_clear_blocks_alone():
     drawn = planted((90, 80), (4, 3), 1)
     labels = [drawn.row_labels.astype(np.int32), drawn.column_labels.astype(np.int32)]
-    partition = Partition.from_labels(Relation.build(drawn.X), labels)
+    partition = Partition.from_labels(BinaryRelation.build(drawn.X), labels)
     assert not collapse(partition)
     assert partition.blocks.clusters == (4, 3)
 
@@ -334,7 +338,7 @@ def test_collapse_leaves_clear_blocks_alone():
 def test_one_cluster_is_split_at_learnt_hyperparameters_only():
     """The prior of one block is a point: under it the best split loses."""
     drawn = planted((90, 80), (4, 3), 1)
-    relation = Relation.build(drawn.X)
+    relation = BinaryRelation.build(drawn.X)
     zeros = [np.zeros(size, dtype=np.int32) for size in relation.sizes]
     partition = Partition.from_labels(relation, zeros)
     before = partition.log_joint()
@@ -347,7 +351,7 @@ def test_one_cluster_is_split_at_learnt_hyperparameters_only():
 def test_split_and_learn_keeps_the_limit_of_clusters():
     drawn = planted((90, 80), (4, 3), 1)
     zeros = [np.zeros(size, dtype=np.int32) for size in (90, 80)]
-    partition = Partition.from_labels(Relation.build(drawn.X), zeros)
+    partition = Partition.from_labels(BinaryRelation.build(drawn.X), zeros)
     split_and_learn(partition, 0, np.random.default_rng(0), 2, ENGINE)
     assert partition.m[0].size == 2
 
@@ -362,7 +366,7 @@ def test_search_finds_the_truth_from_divided_clusters(kind, batch_size):
     if kind == "undirected":
         X = np.triu(X, 1) + np.triu(X, 1).T
     np.fill_diagonal(X, 0.0)
-    relation = Relation.build(X, kind=kind)
+    relation = BinaryRelation.build(X, kind=kind)
     divided = [(3 * label + rng.integers(3, size=100)).astype(np.int32) for _ in relation.sizes]
     engine = LocalEngine(Schedule(batch_size))
     search, records = run_search(Partition.from_labels(relation, divided), rng, engine=engine)
@@ -377,7 +381,7 @@ def test_search_finds_the_truth_from_divided_clusters(kind, batch_size):
 def test_search_adds_clusters_where_the_start_has_too_few():
     drawn = planted((100, 100), (6, 4), 4)
     start = [(drawn.row_labels // 3).astype(np.int32), drawn.column_labels.copy()]
-    partition = Partition.from_labels(Relation.build(drawn.X), start)
+    partition = Partition.from_labels(BinaryRelation.build(drawn.X), start)
     search, _ = run_search(partition, np.random.default_rng(0))
     assert search.partition.blocks.clusters == (6, 4)
 

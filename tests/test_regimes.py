@@ -11,7 +11,7 @@ from coblock import IRM
 from coblock.generate import planted
 from coblock.inference.engine import LocalEngine
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 SHAPES = [
     ("bipartite", (60, 40), 0.2),
@@ -39,7 +39,9 @@ def communities(objects: int, clusters: int, degree: float, snr: float, rng):
 
 def evidence(X, kind: str, labels: list[np.ndarray], *, polished: bool = False) -> float:
     """Return the log evidence of labels, after greedy sweeps if they are polished."""
-    partition = Partition.from_labels(Relation.build(X, kind=kind), [z.copy() for z in labels])
+    partition = Partition.from_labels(
+        BinaryRelation.build(X, kind=kind), [z.copy() for z in labels]
+    )
     value, previous = partition.log_joint(), -np.inf
     while polished and value > previous + 1e-6:
         LocalEngine().sweep_labels(partition)

@@ -710,10 +710,10 @@ def test_a_broken_sparse_matrix_does_not_crash_the_process(damage):
     program = f"""
 import numpy as np
 from scipy import sparse
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 {damage}
 try:
-    Relation.build(X)
+    BinaryRelation.build(X)
 except ValueError as error:
     print("refused:", error)
 """

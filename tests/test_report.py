@@ -23,7 +23,7 @@ from sklearn.exceptions import NotFittedError
 
 from coblock import IRM
 from coblock.analysis.description import describe
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.ui.report import render, write_report
 from coblock.ui.report.content import pack_clusters, pack_names
@@ -211,7 +211,7 @@ def test_the_legend_does_not_say_at_least_all_cells():
     """A pixel of several cells that are all links."""
     labels = [np.repeat([0, 1], 750), np.repeat([0, 1], 750)]
     X = np.kron(np.eye(2), np.ones((750, 750)))
-    text = visible(render(result_of(Relation.build(X), *labels), settings={}))
+    text = visible(render(result_of(BinaryRelation.build(X), *labels), settings={}))
     assert "All cells are links." in text
     assert "100% of the cells" not in text
 
@@ -242,7 +242,7 @@ def test_objects_without_names_are_shown_by_number():
 
 def test_a_relation_of_one_cell_has_a_page():
     for X in (np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), np.nan)):
-        result = result_of(Relation.build(X), np.zeros(1, int), np.zeros(1, int))
+        result = result_of(BinaryRelation.build(X), np.zeros(1, int), np.zeros(1, int))
         text = visible(render(result, settings={}))
         assert "1 row falls into 1 cluster, 1 column into 1 cluster." in text
 
@@ -311,7 +311,7 @@ def test_long_names_do_not_exceed_the_size_limit():
     rows, columns = np.arange(400) % 120, np.arange(300) % 110
     names = ["\"'<&>" * 400 + str(i) for i in range(400)]
     X = np.random.default_rng(0).random((400, 300)) < 0.3
-    relation = Relation.build(X, row_names=names, column_names=names[:300])
+    relation = BinaryRelation.build(X, row_names=names, column_names=names[:300])
     page = render(
         result_of(relation, rows, columns), settings={"init": "x" * 10**6}, title="t" * 999
     )

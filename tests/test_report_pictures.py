@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 from scipy import sparse
 
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.ui import style
 from coblock.ui.report import figures, render
 from coblock.ui.report.figures import MAX_POINTS, draw_charts
@@ -60,7 +60,7 @@ def test_bins_count_every_cell_once(seed, shape, kind, max_pixels, chunk):
         np.fill_diagonal(X, 0)
     if kind == "undirected":
         X = np.triu(X, 1)
-    relation = Relation.build(X, kind=kind)
+    relation = BinaryRelation.build(X, kind=kind)
     positions = [rng.permutation(size) for size in shape]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "MAX_PIXELS", max_pixels)
@@ -82,7 +82,7 @@ def test_bins_count_every_cell_once(seed, shape, kind, max_pixels, chunk):
 
 
 def test_self_links_are_drawn():
-    relation = Relation.build(sparse.csr_array(np.eye(3)), kind="directed", self_links=True)
+    relation = BinaryRelation.build(sparse.csr_array(np.eye(3)), kind="directed", self_links=True)
     bins = figures.bin_cells(relation, [np.arange(3)] * 2, (3, 3))
     np.testing.assert_array_equal(bins.links, np.eye(3))
     assert bins.seen.sum() == 9

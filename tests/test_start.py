@@ -22,17 +22,19 @@ from coblock.inference.start import (
     soft_labels,
     truncation,
 )
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 
-def find_spectral_labels(relation: Relation, clusters: tuple[int, ...], rng) -> list[np.ndarray]:
+def find_spectral_labels(
+    relation: BinaryRelation, clusters: tuple[int, ...], rng
+) -> list[np.ndarray]:
     links = NormalisedLinks.from_relation(relation)
     return SpectralStart.from_links(relation, links, max(clusters), rng).labels(clusters)
 
 
 def test_spectral_labels_find_clear_blocks():
     drawn = planted((200, 150), (4, 3), 5)
-    relation = Relation.build(drawn.X)
+    relation = BinaryRelation.build(drawn.X)
     rows, columns = find_spectral_labels(relation, (4, 3), np.random.default_rng(0))
     assert adjusted_rand_score(drawn.row_labels, rows) > 0.9
     assert adjusted_rand_score(drawn.column_labels, columns) > 0.9
@@ -44,7 +46,7 @@ def test_spectral_labels_of_one_domain(kind):
     label = np.repeat([0, 1, 2], 40)
     X = (rng.random((120, 120)) < 0.05 + 0.5 * (label[:, None] == label)).astype(float)
     np.fill_diagonal(X, 0.0)
-    (found,) = find_spectral_labels(Relation.build(X, kind=kind), (3,), rng)
+    (found,) = find_spectral_labels(BinaryRelation.build(X, kind=kind), (3,), rng)
     assert adjusted_rand_score(label, found) > 0.95
 
 
@@ -55,7 +57,7 @@ def test_directed_spectral_start_uses_both_places():
     theta = np.array([[0.1, 0.1, 0.7], [0.1, 0.1, 0.1], [0.7, 0.1, 0.1]]).T
     X = (rng.random((120, 120)) < theta[np.ix_(label, label)]).astype(float)
     np.fill_diagonal(X, 0.0)
-    (found,) = find_spectral_labels(Relation.build(X, kind="directed"), (3,), rng)
+    (found,) = find_spectral_labels(BinaryRelation.build(X, kind="directed"), (3,), rng)
     assert adjusted_rand_score(label, found) > 0.9
 
 
@@ -67,8 +69,8 @@ def test_spectral_start_does_not_take_unseen_cells_for_zeros():
     hidden = np.zeros(X.shape, dtype=bool)
     hidden[::2, :50] = True
     start = np.random.default_rng(1)
-    rows, _ = find_spectral_labels(Relation.build(np.where(hidden, np.nan, X)), (2, 2), start)
-    zeros, _ = find_spectral_labels(Relation.build(np.where(hidden, 0, X)), (2, 2), rng)
+    rows, _ = find_spectral_labels(BinaryRelation.build(np.where(hidden, np.nan, X)), (2, 2), start)
+    zeros, _ = find_spectral_labels(BinaryRelation.build(np.where(hidden, 0, X)), (2, 2), rng)
     right = adjusted_rand_score(drawn.row_labels, rows)
     assert right > 0.8
     assert right > adjusted_rand_score(drawn.row_labels, zeros)
@@ -93,7 +95,7 @@ def test_products_equal_those_of_the_dense_normalised_links(hidden):
     rng = np.random.default_rng(0)
     X = (rng.random((30, 20)) < 0.3).astype(float)
     X[rng.random(X.shape) < hidden] = np.nan
-    links, dense = NormalisedLinks.from_relation(Relation.build(X)), dense_normalised_links(X)
+    links, dense = NormalisedLinks.from_relation(BinaryRelation.build(X)), dense_normalised_links(X)
     for d, matrix in enumerate((dense, dense.T)):
         block = rng.random((matrix.shape[1], 7))
         assert_allclose(links.product(d, block), matrix @ block, rtol=1e-12)
@@ -108,7 +110,9 @@ def test_singular_vectors_equal_those_of_scikit_learn(shape, kind, monkeypatch):
     """Absolute values are compared, because the signs are arbitrary."""
     monkeypatch.setattr("coblock.inference.start.number_type", lambda _: kind)
     X = planted(shape, (3, 3), 4).X.toarray()
-    rows, columns = scaled_singular_vectors(NormalisedLinks.from_relation(Relation.build(X)), 3, 0)
+    rows, columns = scaled_singular_vectors(
+        NormalisedLinks.from_relation(BinaryRelation.build(X)), 3, 0
+    )
     dense = dense_normalised_links(X)
     U, S, Vt = randomized_svd(dense, 3, n_iter=POWER_ITERATIONS, random_state=0)
     exact = 1e-9 if kind is np.float64 else 1e-4
@@ -121,7 +125,7 @@ def test_singular_vectors_beyond_the_rank_are_zero():
     X = np.kron(np.eye(2), np.ones((15, 12)))  # of rank 2
     for matrix in (X, np.zeros_like(X)):
         points = scaled_singular_vectors(
-            NormalisedLinks.from_relation(Relation.build(matrix)), 6, 0
+            NormalisedLinks.from_relation(BinaryRelation.build(matrix)), 6, 0
         )
         for found in points:
             assert np.isfinite(found).all()
@@ -141,7 +145,7 @@ def test_most_probable_labels_are_numbered_without_gaps():
 
 
 def test_random_memberships_are_soft_with_at_most_one_cluster_per_object():
-    relation = Relation.build(np.eye(5))
+    relation = BinaryRelation.build(np.eye(5))
     clusters = truncation(relation, (3, 50))
     assert clusters == (3, 5)
     for q, K in zip(

@@ -15,7 +15,7 @@ from coblock.kernels.memberships import hard_labels, next_is_row
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.state import SoftState, by_size, select_columns, sort_and_prune
 from strategies import KINDS, cases, make_case
 
@@ -276,7 +276,7 @@ def test_reordered_state_equals_recount(case, random):
 
 def swept(X, q, hyper: Hyperparameters, orders) -> SoftState:
     """Return the state after one bipartite CVB0 sweep that updates objects in these orders."""
-    state = SoftState(Relation.build(X), [part.copy() for part in q], hyper)
+    state = SoftState(BinaryRelation.build(X), [part.copy() for part in q], hyper)
     rows, columns, blocks = state.domain(0), state.domain(1), state.tables()
     done, sizes = [0, 0], [len(order) for order in orders]
     while done != sizes:
@@ -373,14 +373,14 @@ def test_negligible_clusters_are_dropped_unless_they_have_a_member():
     q = np.full((1000, 3), 1e-9)
     q[:, 0] = 1.0 - 2e-9
     q[7] = (0.0, 0.0, 1.0)
-    state = SoftState(Relation.build(np.eye(1000)), [q, np.ones((1000, 1))], flat_hyper())
+    state = SoftState(BinaryRelation.build(np.eye(1000)), [q, np.ones((1000, 1))], flat_hyper())
     assert sort_and_prune(state)[0].tolist() == [0, 2]
 
 
 def test_clusters_with_averaged_memberships_are_kept():
     q, mean = np.zeros((10, 2)), np.full((10, 2), 0.5)
     q[:, 0] = 1.0
-    state = SoftState(Relation.build(np.eye(10)), [q, np.ones((10, 1))], flat_hyper())
+    state = SoftState(BinaryRelation.build(np.eye(10)), [q, np.ones((10, 1))], flat_hyper())
     assert sort_and_prune(state)[0].tolist() == [0]
     assert sort_and_prune(state, [mean, np.ones((10, 1))])[0].tolist() == [0, 1]
 

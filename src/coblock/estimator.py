@@ -21,7 +21,7 @@ from coblock.io.readers import Reading, is_edges, read
 from coblock.kernels import Floats
 from coblock.model import checks
 from coblock.model.checks import Inference, Kind, Learning, Prior, Variance
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.model.trace import Callback, log_sweeps
 from coblock.predictions import Predictions
@@ -369,7 +369,7 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
             raise TypeError(msg)
         return read_settings(self.get_params(deep=False), given_start=given)
 
-    def _relation(self, X: Any, unseen: Any, *, kind: Kind, reset: bool) -> Relation:
+    def _relation(self, X: Any, unseen: Any, *, kind: Kind, reset: bool) -> BinaryRelation:
         """Read the input; scikit-learn keeps count of its features."""
         if reset and self._library != (library := export.library_of(X)):
             self._library = library
@@ -381,7 +381,7 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
             X = X.relation
             if not reset and self.column_names_ is not None:
                 X, _ = prediction.align(X, self.column_names_.tolist())
-        if isinstance(X, Relation):
+        if isinstance(X, BinaryRelation):
             checks.check_relation(X, kind, None if reset else self.n_features_in_, unseen)
             self.n_features_in_ = X.shape[1]
             return X
@@ -389,9 +389,9 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
         values = validate_data(self, X, reset=reset, accept_sparse=True, ensure_all_finite=False)
         keeps_more = hasattr(X, "columns") or isinstance(X, np.ma.MaskedArray)
         source = X if keeps_more else values  # names of a frame, the mask of an array
-        return Relation.build(source, unseen=unseen, kind=kind, binarize=self.binarize)
+        return BinaryRelation.build(source, unseen=unseen, kind=kind, binarize=self.binarize)
 
-    def _initial(self, relation: Relation) -> list[Floats] | None:
+    def _initial(self, relation: BinaryRelation) -> list[Floats] | None:
         """Return the memberships to start from where they are given."""
         model = self if self.warm_start and hasattr(self, "result_") else self.init
         if isinstance(model, str):

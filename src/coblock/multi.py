@@ -42,7 +42,7 @@ from coblock.model.multi_result import (
     predict_mean,
     relation_means,
 )
-from coblock.model.relation import Relation as BinaryRelation
+from coblock.model.relation import BinaryRelation
 from coblock.model.trace import SweepRecord
 
 PASSED_ON = ("inference", "init", "refine", "burn_in", "tol", "max_iter", "random_state")  # to IRM

@@ -11,7 +11,7 @@ from coblock.analysis import prediction
 from coblock.io import export
 from coblock.kernels import Floats
 from coblock.model import checks
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 
 
@@ -157,7 +157,7 @@ class Predictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Number of columns of :meth:`transform`, for scikit-learn."""
         return int(self.result_.memberships[0].shape[1])
 
-    def _new_rows(self, X: Any, unseen: Any) -> Relation:
+    def _new_rows(self, X: Any, unseen: Any) -> BinaryRelation:
         check_is_fitted(self)
         return self._relation(X, unseen, kind="bipartite", reset=False)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from coblock.estimator import IRM
 from coblock.io.annotate import label_anndata
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 __all__ = ["blocks"]
 
@@ -44,7 +44,7 @@ def blocks(
     """
     adata = adata.copy() if copy else adata
     binarize = parameters.get("binarize", 0.0)
-    relation = Relation.build(
+    relation = BinaryRelation.build(
         adata.X if layer is None else adata.layers[layer],
         binarize=binarize,
         row_names=list(adata.obs_names),

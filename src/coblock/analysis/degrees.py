@@ -9,7 +9,7 @@ from scipy.special import gammaln, softmax
 from coblock.kernels import Floats
 from coblock.kernels.degrees import PLAIN
 from coblock.model.degrees import DegreeModel, cluster_sums, domain_of_place
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 
 Positions = NDArray[np.int64]
@@ -51,7 +51,7 @@ def corrected_table(result: Result, model: DegreeModel, rows: Positions) -> Floa
     return np.asarray(-np.expm1(-(first @ model.rate) @ last.T))
 
 
-def fold_in_degrees(result: Result, model: DegreeModel, new: Relation) -> Floats:
+def fold_in_degrees(result: Result, model: DegreeModel, new: BinaryRelation) -> Floats:
     """Return the memberships of new rows, given the fitted columns (DEGREES D5, D7).
 
     New rows of a directed relation are known as senders only. An unseen cell has the exposure of

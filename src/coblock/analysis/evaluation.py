@@ -14,7 +14,7 @@ from coblock.analysis.prediction import mean_log_probability
 from coblock.io import refuse
 from coblock.kernels import Floats
 from coblock.model.checks import Kind, check_number, check_whole_number
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 MAX_HELD = 5_000_000  # cells of a run; each costs the fit as much time as a link
 MAX_DRAWN = 20_000_000  # random numbers in memory at a time
@@ -83,7 +83,7 @@ def hold_out(X: Any, share: float = 0.1, random_state: int | None = None) -> Hel
             f"{np.isnan(X.data).sum():,} cells are NaN, that is, unseen. A cell without a known "
             "value cannot be held out. Pass the links without these cells."
         )
-    cells = _Cells.of(Relation.build(sparse.csr_array(X > 0)))
+    cells = _Cells.of(BinaryRelation.build(sparse.csr_array(X > 0)))
     size = X.shape[0] * X.shape[1]
     rng = np.random.default_rng(random_state)
     chosen = np.sort(rng.choice(size, round(share * size), replace=False, shuffle=False))
@@ -124,8 +124,8 @@ def evaluate(
     check_whole_number("runs", runs, 1)
     check_whole_number("largest", largest, 2)
     relation = X
-    if not isinstance(X, Relation):
-        relation = Relation.build(X, kind=model.relation, binarize=model.binarize)
+    if not isinstance(X, BinaryRelation):
+        relation = BinaryRelation.build(X, kind=model.relation, binarize=model.binarize)
     scores, simple = [], []
     for sequence in np.random.SeedSequence(check_whole_number("seed", seed, 0)).spawn(runs):
         rng = np.random.default_rng(sequence)
@@ -150,7 +150,7 @@ def score(model: Any, held: HeldOut) -> Scores:
     return score_probabilities(probability, held.values, held.weights, held.odds)
 
 
-def score_baselines(left: Relation, held: HeldOut) -> dict[str, Scores]:
+def score_baselines(left: BinaryRelation, held: HeldOut) -> dict[str, Scores]:
     """Return the scores of the density and of the degrees of a relation without the cells."""
     density = (left.n_links + 0.5) / (left.n_cells + 1.0)
     shares = []
@@ -181,7 +181,7 @@ def score_probabilities(
 
 
 def sample_held_out(
-    relation: Relation, share: float, rng: np.random.Generator, *, largest: int = MAX_HELD
+    relation: BinaryRelation, share: float, rng: np.random.Generator, *, largest: int = MAX_HELD
 ) -> HeldOut:
     """Hold out a share of the observed cells, or a weighted sample of ``largest`` cells."""
     cells = _Cells.of(relation)
@@ -208,9 +208,9 @@ def sample_held_out(
     return replace(cells.hold_out(chosen, values), weights=weights, odds=odds, sampled=True)
 
 
-def without_cells(relation: Relation, held: HeldOut) -> Relation:
+def without_cells(relation: BinaryRelation, held: HeldOut) -> BinaryRelation:
     """Return the relation with the held-out cells unseen."""
-    left = Relation.from_patterns(held.X, held.unseen, kind=relation.kind)
+    left = BinaryRelation.from_patterns(held.X, held.unseen, kind=relation.kind)
     kept = ("row_names", "column_names", "own_link", "own_seen")
     return replace(left, **{name: getattr(relation, name) for name in kept})
 
@@ -225,7 +225,7 @@ class _Cells:
     unseen: CellNumbers
 
     @classmethod
-    def of(cls, relation: Relation) -> "_Cells":
+    def of(cls, relation: BinaryRelation) -> "_Cells":
         rows = np.arange(relation.shape[0], dtype=np.int64)
         place, numbers = relation.incidence[0][0], []
         for start, index in ((place.link_start, place.link), (place.unseen_start, place.unseen)):

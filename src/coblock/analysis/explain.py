@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from coblock.io import printable
 from coblock.io.export import object_names
 from coblock.kernels import Floats, Incidence, Indices, Offsets
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 
 CLUSTERS_SHOWN = 8  # partner clusters of a cluster
@@ -123,7 +123,7 @@ def views(result: Result, d: int) -> Iterator[tuple[str, int, Floats, Floats, Fl
 
 def has_cells(result: Result) -> bool:
     """Return whether the links are on this machine; without them single partners are unknown."""
-    return isinstance(result.relation, Relation)
+    return isinstance(result.relation, BinaryRelation)
 
 
 def _profiles(result: Result, d: int) -> list[Profile]:

@@ -13,7 +13,7 @@ from coblock.analysis.degrees import corrected_probability, corrected_table, fol
 from coblock.kernels import BlockTables, Floats
 from coblock.kernels.cvb0 import fold_in_all
 from coblock.kernels.memberships import column_sums, hard_labels, stick_log_prior
-from coblock.model.relation import Relation, column_shares
+from coblock.model.relation import BinaryRelation, column_shares
 from coblock.model.result import Result, match_memberships
 
 CHUNK = 1 << 16  # pairs that are predicted at a time, to bound memory
@@ -68,7 +68,7 @@ def recommend(result: Result, rows: Positions, n: int, *, exclude_seen: bool) ->
     return columns, probability
 
 
-def _order_of_ties(relation: Relation) -> Positions:
+def _order_of_ties(relation: BinaryRelation) -> Positions:
     """Return all columns in the order of equal probabilities: by lift, and then by name."""
     names = relation.column_names or (relation.row_names if relation.repeated else None)
     position = np.arange(relation.shape[1]) if names is None else np.array(names)
@@ -135,7 +135,7 @@ def mean_log_probability(
     return float(np.average(np.log(of_value), weights=weights))
 
 
-def align(new: Relation, columns: Sequence[str]) -> tuple[Relation, list[str]]:
+def align(new: BinaryRelation, columns: Sequence[str]) -> tuple[BinaryRelation, list[str]]:
     """Match the columns of new rows, a bipartite relation, to the fitted columns by name.
 
     Fitted columns that ``new`` does not have are observed zeros. Columns of ``new`` that were not
@@ -152,11 +152,13 @@ def align(new: Relation, columns: Sequence[str]) -> tuple[Relation, list[str]]:
         ones = np.ones(cells[0].size)
         patterns.append(sparse.csr_array((ones, cells), shape=(new.shape[0], len(columns))))
         patterns[-1].sort_indices()
-    found = Relation.from_patterns(*patterns, row_names=new.row_names, column_names=tuple(columns))
+    found = BinaryRelation.from_patterns(
+        *patterns, row_names=new.row_names, column_names=tuple(columns)
+    )
     return found, [name for name in names if name not in position]
 
 
-def fold_in(result: Result, new: Relation) -> Floats:
+def fold_in(result: Result, new: BinaryRelation) -> Floats:
     """Return the memberships of new rows, given the fitted columns and counts (MODEL 5, 13).
 
     ``new`` has the new rows and the fitted columns. In a directed model its links go to the latter.
@@ -168,7 +170,7 @@ def fold_in(result: Result, new: Relation) -> Floats:
     return np.asarray(softmax(_score_rows(result, new)[0], axis=1))
 
 
-def log_probability_of_rows(result: Result, new: Relation) -> Floats:
+def log_probability_of_rows(result: Result, new: BinaryRelation) -> Floats:
     """Return the log probability of all observed cells of each new row, given the fit (MODEL 13).
 
     It is that of the row in each fitted cluster, averaged with the prior of :func:`fold_in`.
@@ -180,7 +182,7 @@ def log_probability_of_rows(result: Result, new: Relation) -> Floats:
     return np.asarray(logsumexp(score, axis=1) - logsumexp(log_prior))
 
 
-def _score_rows(result: Result, new: Relation) -> tuple[Floats, Floats]:
+def _score_rows(result: Result, new: BinaryRelation) -> tuple[Floats, Floats]:
     """Return log prior plus log likelihood of each cluster for each new row, and the log prior."""
     q_col, m, alpha = result.memberships[-1], result.blocks.m[0], result.hyper.alpha[0]
     if result.samples:  # the blocks are those of the labels

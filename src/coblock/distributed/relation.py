@@ -25,7 +25,7 @@ from coblock.kernels import DomainView, Floats, Indices
 from coblock.kernels.spectral import LinkScales
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.bernoulli import Bernoulli
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 Layouts: TypeAlias = tuple[ShardLayout, ShardLayout]
 Task: TypeAlias = Callable[..., Any]
@@ -244,7 +244,7 @@ class ShardedRelation:
             self._digest = digest.hexdigest()
         return {"shape": list(self.shape), "digest": self._digest}
 
-    def collect(self) -> Relation:
+    def collect(self) -> BinaryRelation:
         """Return the relation with all its cells on this machine."""
         pool, layout, patterns = self.pool, self.pool.layouts[0], []
         shards = pool.map("collect", attrgetter("incidence"), pool.shards[0])
@@ -256,7 +256,7 @@ class ShardedRelation:
                 pieces.append(sparse.csr_array((np.ones(end.size), end, start), shape=shape))
             patterns.append(sparse.csr_array(sparse.vstack(pieces, format="csr")[order]))
         rows, columns = self.row_names, self.column_names
-        return Relation.from_patterns(*patterns, row_names=rows, column_names=columns)
+        return BinaryRelation.from_patterns(*patterns, row_names=rows, column_names=columns)
 
     def release(self) -> None:
         """Free the memory of the workers."""

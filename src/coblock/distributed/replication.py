@@ -26,7 +26,7 @@ from coblock.kernels.cvb0 import BatchResult
 from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.state import reorder_labels
 
 DOMAINS = ("rows", "columns")
@@ -34,7 +34,7 @@ LONGEST_LOG = 400  # entries; a longer log is replaced by a new snapshot
 GATHERINGS = 4  # of the results of one sweep: fewer messages than one for each batch
 NO_OFFSET, NO_ENDS, NOTHING = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0)
 NO_CELLS = Incidence(NO_OFFSET, NO_ENDS, NO_OFFSET, NO_ENDS)
-NO_RELATION = Relation("bipartite", (0, 0), ((NO_CELLS,), (NO_CELLS,)), NOTHING, NOTHING)
+NO_RELATION = BinaryRelation("bipartite", (0, 0), ((NO_CELLS,), (NO_CELLS,)), NOTHING, NOTHING)
 Shards: TypeAlias = tuple[list[Future], list[Future]]  # by row and by column
 
 

@@ -19,14 +19,14 @@ from coblock.kernels.degree_splits import split_cluster
 from coblock.kernels.degrees import merge_while_gaining, sweep_objects
 from coblock.model.degrees import DegreeChoice, DegreePartition
 from coblock.model.partition import Partition, numbered
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.trace import SweepRecord
 
 NO_PROBABILITY = np.empty((0, 0))
 
 
 def normalised_labels(
-    relation: Relation, limits: tuple[int, ...] | None, seed: int
+    relation: BinaryRelation, limits: tuple[int, ...] | None, seed: int
 ) -> list[Indices]:
     """Return the degree-normalised spectral start (DEGREES D5).
 
@@ -48,7 +48,7 @@ def normalised_labels(
         return [k_means_labels(each, min(K, len(each)), seed) for each, K in pairs]
 
 
-def shuffle_ends(relation: Relation, seed: int) -> Relation:
+def shuffle_ends(relation: BinaryRelation, seed: int) -> BinaryRelation:
     """Return a relation with the same degrees, whose links have random ends."""
     place, rng = relation.incidence[0][0], np.random.default_rng(seed)
     rows = np.repeat(np.arange(relation.shape[0]), np.diff(place.link_start))
@@ -56,7 +56,7 @@ def shuffle_ends(relation: Relation, seed: int) -> Relation:
     links = sparse.csr_array(ones, shape=relation.shape)
     links.sum_duplicates()
     links.data[:] = 1.0
-    return Relation.from_patterns(links, sparse.csr_array(relation.shape))
+    return BinaryRelation.from_patterns(links, sparse.csr_array(relation.shape))
 
 
 def unit_rows(points: Floats) -> Floats:

@@ -34,7 +34,7 @@ from coblock.model.degrees import DegreeChoice
 from coblock.model.grouping import GroupedRelation, group
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition, initial_hyper
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result, make_result
 from coblock.model.state import SoftState
 from coblock.model.trace import Callback, SweepRecord
@@ -378,7 +378,11 @@ class Fit:
         Only the default phases and schedule know such an object.
         """
         default = self.settings.phases == ("search", "posterior") and self.initial is None
-        if default and self.settings.batch_size is None and isinstance(self.relation, Relation):
+        if (
+            default
+            and self.settings.batch_size is None
+            and isinstance(self.relation, BinaryRelation)
+        ):
             return group(self.relation)
         return self.relation
 

@@ -17,7 +17,7 @@ from coblock.kernels import Floats, Incidence, Indices, spectral
 from coblock.kernels.spectral import LinkScales
 from coblock.model.dataset import Dataset
 from coblock.model.partition import numbered
-from coblock.model.relation import Relation, RelationData
+from coblock.model.relation import BinaryRelation, RelationData
 
 POWER_ITERATIONS = 5
 OVERSAMPLES = 10  # singular vectors beyond those that are wanted
@@ -54,7 +54,7 @@ class NormalisedLinks:
     density: float
 
     @classmethod
-    def from_relation(cls, relation: Relation) -> "NormalisedLinks":
+    def from_relation(cls, relation: BinaryRelation) -> "NormalisedLinks":
         """Return the normalised links of a relation."""
         shape, density = relation.shape, max(relation.density, LEAST_DENSITY)
         incidence = (relation.incidence[0][0], relation.incidence[-1][-1])

@@ -13,7 +13,7 @@ from coblock.io.atomic import write_atomic
 from coblock.io.export import object_names
 from coblock.io.readers.edges import import_networkx
 from coblock.model.checks import check_choice
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 __all__ = ["label_anndata", "label_graph", "to_graph", "write_graph"]
 
@@ -118,7 +118,7 @@ def _xml_text(text: str) -> str:
     return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def _find_nodes(nodes: list[Hashable], relation: Relation) -> list[list[Hashable]]:
+def _find_nodes(nodes: list[Hashable], relation: BinaryRelation) -> list[list[Hashable]]:
     """Return the nodes of the objects of each domain."""
     names = [object_names(relation, d) for d in range(len(relation.sizes))]
     if all(known is None for known in names):
@@ -159,7 +159,7 @@ def _find_nodes(nodes: list[Hashable], relation: Relation) -> list[list[Hashable
     return found
 
 
-def _check_same_objects(index: list[str], relation: Relation, d: int) -> None:
+def _check_same_objects(index: list[str], relation: BinaryRelation, d: int) -> None:
     """Refuse observations (d = 0) or variables that are not the objects of the domain, in order."""
     size, what = relation.sizes[d], ("observations", "variables")[d]
     if len(index) != size:

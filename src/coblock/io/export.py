@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coblock.io.atomic import WriteError, write_atomic
 from coblock.kernels import Floats
 from coblock.model.checks import check_choice
-from coblock.model.relation import Relation, column_shares
+from coblock.model.relation import BinaryRelation, column_shares
 from coblock.model.result import Result
 from coblock.model.trace import SweepRecord
 
@@ -164,7 +164,7 @@ def membership_frame(
     return make_frame(object_columns(names, label, membership))
 
 
-def object_names(relation: Relation, place: int) -> Sequence[str] | None:
+def object_names(relation: BinaryRelation, place: int) -> Sequence[str] | None:
     """Return the names of rows (0) or columns (1); in a one-domain relation either will do."""
     names = (relation.row_names, relation.column_names)
     return names[1 - place] if relation.repeated and names[place] is None else names[place]

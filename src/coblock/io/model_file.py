@@ -21,7 +21,7 @@ from coblock.kernels import Floats
 from coblock.model.checks import KINDS
 from coblock.model.degrees import DegreeChoice, DegreeModel
 from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result, Sample, count_blocks
 from coblock.model.trace import SweepRecord
 
@@ -201,7 +201,7 @@ def check_relation_entries(header: Header) -> None:
     require(square, f"its relation is {kind}, but not square.")
 
 
-def relation_to_tensors(relation: Relation) -> Tensors:
+def relation_to_tensors(relation: BinaryRelation) -> Tensors:
     """Return the arrays of a relation and its names."""
     tensors: Tensors = relation.incidence[0][0]._asdict() | {
         "self_link": relation.own_link,
@@ -215,14 +215,14 @@ def relation_to_tensors(relation: Relation) -> Tensors:
     return tensors
 
 
-def relation_from_tensors(header: Header, tensors: Tensors) -> Relation:
+def relation_from_tensors(header: Header, tensors: Tensors) -> BinaryRelation:
     """Rebuild a relation and check that it has the arrays that were stored."""
     rows, columns = header["shape"]
     links, unseen = (_pattern(tensors, name, (rows, columns)) for name in ("link", "unseen"))
     diagonal = links.diagonal().any() or unseen.diagonal().any()
     alone = header["kind"] == "bipartite" or not diagonal
     require(alone, "objects are linked with themselves among its other links.")
-    relation = Relation.build(links, unseen=unseen, kind=header["kind"])
+    relation = BinaryRelation.build(links, unseen=unseen, kind=header["kind"])
     rebuilt = relation.incidence[0][0]._asdict()
     same = all(np.array_equal(array, tensors[name]) for name, array in rebuilt.items())
     require(same, "its links are not in order.")

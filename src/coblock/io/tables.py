@@ -17,8 +17,7 @@ from coblock.model.likelihoods.categorical import Categorical
 from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
 from coblock.model.likelihoods.normal import Normal
 from coblock.model.likelihoods.poisson import Poisson
-from coblock.model.relation import Domain
-from coblock.model.relation import Relation as BinaryRelation
+from coblock.model.relation import BinaryRelation, Domain
 
 LIKELIHOODS: dict[str, Likelihood] = {
     each.name: each for each in (Bernoulli(), Poisson(), Categorical(), Normal())

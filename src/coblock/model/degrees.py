@@ -21,7 +21,7 @@ from coblock.kernels.imputation import impute_links, impute_unseen, link_count
 from coblock.model.hyperparameters import crp_concentration, crp_log_probability
 from coblock.model.likelihoods.poisson import Poisson
 from coblock.model.partition import numbered
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 POISSON = Poisson()
 SHAPE_BOUNDS = (-5.0, 10.0)  # of ln eta (DEGREES D6)
@@ -350,19 +350,19 @@ class DegreePartition:
         return blocks, degrees, constant
 
 
-def places_of(relation: Relation) -> list[Incidence]:
+def places_of(relation: BinaryRelation) -> list[Incidence]:
     """Return the cells of each place; an undirected relation has one."""
     return [place for places in relation.incidence for place in places]
 
 
-def places_of_domain(relation: Relation, d: int) -> list[int]:
+def places_of_domain(relation: BinaryRelation, d: int) -> list[int]:
     """Return the places that a domain fills."""
     if not relation.repeated:
         return [d % 2]
     return [0] if relation.symmetric else [0, 1]
 
 
-def domain_of_place(relation: Relation, p: int) -> int:
+def domain_of_place(relation: BinaryRelation, p: int) -> int:
     """Return the domain that fills a place."""
     return 0 if relation.repeated else p
 

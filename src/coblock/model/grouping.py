@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.kernels import Incidence, Indices
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 
 LARGEST = 1000  # objects of a domain without cells that stay as they are: they cost little
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class GroupedRelation(Relation):
+class GroupedRelation(BinaryRelation):
     """A relation whose last object in a domain stands for all that have no cells of their own.
 
     These objects are exchangeable and have the same scores, so one visit updates all of them. The
@@ -20,13 +20,13 @@ class GroupedRelation(Relation):
 
     Attributes
     ----------
-    full : Relation
+    full : BinaryRelation
         The relation with every object.
     objects : tuple of ndarray
         For each domain, the object here of each object of the full relation.
     """
 
-    full: Relation
+    full: BinaryRelation
     objects: tuple[Indices, ...]
 
     @property
@@ -41,7 +41,7 @@ class GroupedRelation(Relation):
         return self.full.n_cells
 
 
-def group(relation: Relation) -> Relation:
+def group(relation: BinaryRelation) -> BinaryRelation:
     """Return a relation with one object for all without cells, itself where these are few."""
     empty = [empty_objects(relation, d) for d in range(len(relation.sizes))]
     empty = [alone if alone.sum() > LARGEST else np.zeros_like(alone) for alone in empty]
@@ -69,7 +69,7 @@ def group(relation: Relation) -> Relation:
     )
 
 
-def empty_objects(relation: Relation, d: int) -> NDArray[np.bool_]:
+def empty_objects(relation: BinaryRelation, d: int) -> NDArray[np.bool_]:
     """Return which objects of a domain have neither links nor unseen cells.
 
     Where the cells of objects with themselves are seen, they must all be the same.

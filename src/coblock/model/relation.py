@@ -78,7 +78,7 @@ class RelationData(Protocol):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Relation:
+class BinaryRelation:
     """A binary relation; every cell that is neither a link nor unseen is an observed 0.
 
     Use :meth:`build`. Sparse input never causes an array of size rows x columns.
@@ -119,7 +119,7 @@ class Relation:
         self_links: bool = False,
         row_names: Sequence[object] | None = None,
         column_names: Sequence[object] | None = None,
-    ) -> "Relation":
+    ) -> "BinaryRelation":
         """Check the input and build a relation.
 
         Parameters
@@ -141,6 +141,7 @@ class Relation:
         Examples
         --------
         >>> import numpy as np
+        >>> from coblock import Relation
         >>> relation = Relation.build(np.array([[1.0, 0.0], [np.nan, 1.0]]))
         >>> relation.n_links, relation.n_unseen
         (2, 1)
@@ -169,7 +170,7 @@ class Relation:
         kind: Kind = "bipartite",
         row_names: tuple[str, ...] | None = None,
         column_names: tuple[str, ...] | None = None,
-    ) -> "Relation":
+    ) -> "BinaryRelation":
         """Build a relation from valid patterns, without the copies of :meth:`build`.
 
         Parameters
@@ -194,7 +195,7 @@ class Relation:
         self_links: bool,
         row_names: Sequence[object] | None,
         column_names: Sequence[object] | None,
-    ) -> "Relation":
+    ) -> "BinaryRelation":
         names = (
             checks.check_object_names(row_names, links.shape[0], "row"),
             checks.check_object_names(column_names, links.shape[1], "column"),
@@ -301,7 +302,7 @@ class Relation:
         return DomainView(self.incidence[d], self.repeated, *own, q, hard, m, alpha)
 
 
-def column_shares(relation: Relation) -> Floats:
+def column_shares(relation: BinaryRelation) -> Floats:
     """Return the links over the observed cells of each column, 0 if none is observed."""
     place, rows = relation.incidence[-1][-1], relation.shape[0] - relation.repeated
     observed = rows - np.diff(place.unseen_start)

@@ -22,7 +22,7 @@ from coblock.analysis.explain import describe_certainty, describe_structure
 from coblock.estimator import IRM
 from coblock.io import printable
 from coblock.kernels import Floats, Indices
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.ui.report.figures import bin_both_orders
 from coblock.ui.style import LIGHT_SCALE, UNSEEN, blend, ink_on, to_hex, truncate
@@ -188,7 +188,7 @@ class Mosaic:
     With colours, a character shows two pixels. Without, it is lighter or darker.
     """
 
-    relation: Relation
+    relation: BinaryRelation
     labels: Sequence[Indices]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -14,7 +14,7 @@ from coblock.io.readers.edges import EdgeTable, Locate, convert_errors, pluraliz
 from coblock.kernels import Indices, Offsets, kernel
 from coblock.model import checks
 from coblock.model.checks import Kind
-from coblock.model.relation import Relation, select_cells, unite
+from coblock.model.relation import BinaryRelation, select_cells, unite
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,7 +60,7 @@ class Reading:
     pair has no value. ``notes`` say what was inferred and what was left out.
     """
 
-    relation: Relation
+    relation: BinaryRelation
     edges: int  # with or without a value
     duplicates: int
     rows: int
@@ -308,7 +308,7 @@ def assemble(
         unseen = _not_listed(cells, shape, kind)
     if not links.nnz:
         notes += ("The relation has no links: no value is above binarize, or all say no.",)
-    relation = Relation.from_patterns(
+    relation = BinaryRelation.from_patterns(
         links, unseen, kind=kind, row_names=edges.row_names, column_names=edges.column_names
     )
     duplicates = cells[0].size - distinct

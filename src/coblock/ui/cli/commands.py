@@ -174,11 +174,13 @@ def demo(output: OutputOptions, seed: Seed = 0, out: OutFolder = Path("coblock-d
     from coblock.analysis.description import describe
     from coblock.datasets import load_senate
     from coblock.estimator import IRM
-    from coblock.model.relation import Relation
+    from coblock.model.relation import BinaryRelation
     from coblock.ui.terminal import Mosaic, path_line, senate_page
 
     senate = load_senate()
-    relation = Relation.build(senate.values, row_names=senate.senators, column_names=senate.votes)
+    relation = BinaryRelation.build(
+        senate.values, row_names=senate.senators, column_names=senate.votes
+    )
     model = IRM(random_state=seed)
     with results.open_folder(out, force=True) as write:
         with output.progress(model):

@@ -28,7 +28,7 @@ from coblock.analysis.prediction import describe_samples
 from coblock.inference.settings import SEARCH
 from coblock.io.atomic import write_atomic
 from coblock.io.export import object_names
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.ui import style
 from coblock.ui.report import content, figures
@@ -278,7 +278,7 @@ def security_policy(css: str, script: str) -> str:
     )
 
 
-def _cells_per_pixel(relation: Relation) -> str | None:
+def _cells_per_pixel(relation: BinaryRelation) -> str | None:
     """Return rows × columns of a pixel as text; None if each pixel is one cell."""
     pairs = zip(relation.shape, figures.pixel_shape(relation), strict=True)
     sizes = [n / pixels for n, pixels in pairs]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices, Offsets
-from coblock.model.relation import Relation
+from coblock.model.relation import BinaryRelation
 from coblock.model.trace import SweepRecord
 from coblock.ui.style import LIGHT_SCALE, UNSEEN, blend
 
@@ -60,7 +60,7 @@ class Bins:
 
 
 def draw_pictures(
-    relation: Relation, labels: Sequence[Indices], order: Sequence[Counts] | None = None
+    relation: BinaryRelation, labels: Sequence[Indices], order: Sequence[Counts] | None = None
 ) -> tuple[bytes, bytes, float]:
     """Return PNGs in the original order and sorted by cluster, and the density of full colour.
 
@@ -75,19 +75,21 @@ def draw_pictures(
     return _png(original, full, relation.shape), _png(by_cluster, full, relation.shape), full
 
 
-def pixel_shape(relation: Relation) -> Shape:
+def pixel_shape(relation: BinaryRelation) -> Shape:
     """Return the height and width of the binned relation, in pixels."""
     return min(relation.shape[0], MAX_PIXELS), min(relation.shape[1], MAX_PIXELS)
 
 
-def bin_both_orders(relation: Relation, labels: Sequence[Indices], shape: Shape) -> list[Bins]:
+def bin_both_orders(
+    relation: BinaryRelation, labels: Sequence[Indices], shape: Shape
+) -> list[Bins]:
     """Bin the relation in its original order, and sorted by cluster."""
     original = [np.arange(size) for size in relation.shape]
     by_cluster = [np.argsort(np.argsort(label, kind="stable")) for label in (labels[0], labels[-1])]
     return [bin_cells(relation, order, shape) for order in (original, by_cluster)]
 
 
-def bin_cells(relation: Relation, positions: Sequence[Counts], shape: Shape) -> Bins:
+def bin_cells(relation: BinaryRelation, positions: Sequence[Counts], shape: Shape) -> Bins:
     """Count links and seen cells per pixel, with given positions of the rows and columns."""
     pairs = zip(positions, shape, strict=True)
     row_bin, column_bin = (position * bins // position.size for position, bins in pairs)
