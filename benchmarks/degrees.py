@@ -271,11 +271,11 @@ PARTS: dict[str, tuple[str, list[str], list[str], Callable[[str], Iterator[str]]
 NOTES = {
     "levels": "The evidence decides on the number of clusters: where the two levels of a pattern "
     "with few links differ too little, the true clusters, after sweeps of best labels, have less.",
-    "parties": "Two: the tree of blocks, which merges the clusters by the evidence of the model that "
-    "they were found with, cut at two clusters.",
+    "parties": "Two: the tree of blocks, which merges the clusters by the evidence of the "
+    "model that they were found with, cut at two clusters.",
     "heldout": f"A tenth of the cells, or a weighted sample of {MOST_HELD:,}, is unseen in the "
-    f"fit; means of {DRAWS} draws. Positive differences mean that auto is better. Auto takes the model "
-    "with more evidence, which does not always predict better: it is not the default.",
+    f"fit; means of {DRAWS} draws. Positive differences mean that auto is better. Auto takes "
+    "the model with more evidence, which does not always predict better: it is not the default.",
 }
 
 
