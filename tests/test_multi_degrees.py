@@ -32,8 +32,7 @@ from coblock.model.likelihoods.poisson import Poisson
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import restore
 from coblock.model.partition import numbered
-from coblock.model.relation import Domain
-from coblock.model.relation import Relation as BinaryRelation
+from coblock.model.relation import BinaryRelation, Domain
 
 KINDS = ("bipartite", "directed", "directed, own cells", "symmetric", "symmetric, own cells")
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,9 @@ from sklearn.metrics import adjusted_rand_score
 import multi_reference as reference
 from coblock import IRM, MultiIRM, Relation, load, resume
 from coblock.inference.multi_gibbs import draw_labels
+from coblock.inference.multi_posterior import MultiChains
 from coblock.inference.multi_variational import interleave, start_clusters
+from coblock.io.tables import build_dataset
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods.bernoulli import Bernoulli
 from coblock.model.multi_partition import MultiPartition
@@ -272,3 +274,12 @@ def test_starts_keep_tables_small():
     domains, objects = interleave((2, 4))
     assert domains.tolist() == [1, 0, 1, 1, 0, 1]
     assert objects.tolist() == [0, 0, 1, 2, 1, 3]
+
+
+def test_chains_without_a_local_optimum_among_the_modes_start_from_the_best_partition():
+    data = build_dataset(shop())
+    labels = [np.zeros(size, np.int32) for size in data.sizes]
+    best = MultiPartition.from_labels(data, labels)
+    chains = MultiChains.from_modes(best, [], 0, (None,) * len(labels))
+    assert len(chains.chains) == 1
+    assert chains.chains[0].log_joint() == pytest.approx(best.log_joint())

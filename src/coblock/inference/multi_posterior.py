@@ -42,10 +42,14 @@ class MultiChains:
         seed: int,
         limits: tuple[int | None, ...],
     ) -> "MultiChains":
-        """Return chains from the best of these local optima."""
+        """Return chains from the best local optima of the search, or from ``best`` alone.
+
+        Partitions on the way can have more evidence than the local optima, which the last step of
+        the search simplifies, and can push all of them out of the modes.
+        """
         sweeps = SEARCH.chain_visits // sum(best.data.sizes)
         most = min(max(sweeps // (2 * BURN_IN), 1), CHAINS)
-        starts = [mode.sample for mode in modes if mode.ended][:most]
+        starts = [mode.sample for mode in modes if mode.ended][:most] or [take_sample(best)]
         chains = [restore_sample(best.data, start) for start in starts]
         return cls(seed, limits, modes, chains)
 
