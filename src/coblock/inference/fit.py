@@ -258,10 +258,10 @@ class Start:
         """Return what is found from more spectral clusters than those of a trial.
 
         Their number is raised while all of them are used and the evidence rises; None if it is
-        not raised at all.
+        not raised at all, as where any plain optimum is a start of the corrected model.
         """
         best = None
-        while self.settings.max_clusters is None:
+        while self.settings.max_clusters is None and self.settings.degree_corrected is not True:
             if any(m.size < K for m, K in zip(trial.m, clusters, strict=True)):
                 break
             clusters = tuple(SEARCH.start_factor * K for K in clusters)
