@@ -193,7 +193,7 @@ def mean_of(runs: list[dict[str, float]], name: str) -> float:
     return float(np.mean([run[name] for run in runs]))
 
 
-def deviation_of(runs: list[dict[str, float]], name: str) -> float:
+def standard_error(runs: list[dict[str, float]], name: str) -> float:
     """Return the standard error of the mean of a figure over seeds."""
     return float(np.std([run[name] for run in runs], ddof=1) / np.sqrt(len(runs)))
 
@@ -219,13 +219,14 @@ def write_page(results: dict) -> None:
     ]
     for name, runs in results.get("heldout", {}).items():
         p, ap = (mean_of(runs, each) for each in ("log_probability", "average_precision"))
-        e, f = (deviation_of(runs, each) for each in ("log_probability", "average_precision"))
+        error_p, error_ap = (
+            standard_error(runs, each) for each in ("log_probability", "average_precision")
+        )
         moved = "" if runs[0]["moved"] is None else f"{100 * mean_of(runs, 'moved'):.1f} %"
         lines.append(
-            f"| {name} | {len(runs)} | {p:.4f} ± {e:.4f} | {MUST[name][0]} | {ap:.3f} ± {f:.3f} "
-            f"| {MUST[name][1]} "
-            f"| {mean_of(runs, 'samples'):.0f} | {moved} "
-            f"| {mean_of(runs, 'seconds'):.1f} |"
+            f"| {name} | {len(runs)} | {p:.4f} ± {error_p:.4f} | {MUST[name][0]} "
+            f"| {ap:.3f} ± {error_ap:.3f} | {MUST[name][1]} "
+            f"| {mean_of(runs, 'samples'):.0f} | {moved} | {mean_of(runs, 'seconds'):.1f} |"
         )
     lines += [
         "",

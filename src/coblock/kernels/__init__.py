@@ -40,10 +40,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 def kernel(function: Function, *, inline: bool = False, argument: bool = False) -> Function:
     """Compile ``function`` with the options that all kernels share.
 
-    Only functions that kernels take as an ``argument`` need a C wrapper; without the others the
-    first fit compiles in 2.4 CPU seconds less.
-    The default error model checks every division, which prevents vectorisation. The fast-math
-    flag "reassoc" would undo rounding tricks.
+    A C wrapper takes a tenth of the time of compilation, so only functions that kernels take as
+    an ``argument`` have one. The default error model checks every division, which prevents
+    vectorisation. The fast-math flag "reassoc" would undo rounding tricks.
     """
     njit: Any = numba.njit  # its types leave the last option out
     compiled = njit(
@@ -79,8 +78,8 @@ def gain_function(function: Function) -> Function:
     ``function(statistics, plus, prior)`` returns the log marginal of a block with the statistics
     of both less that of the first alone. ``plus`` may be negative: a link replaces an observed
     zero. It returns 0 for statistics that no cells can have: kernels subtract such terms again.
-    All gains have one signature, so that the kernels that call
-    them are compiled once; :func:`gain_list` compiles a gain when it is used.
+    All gains have one signature, so that the kernels that call them are compiled once.
+    :func:`gain_list` compiles a gain when it is used.
     """
     return kernel(function, argument=True)
 
