@@ -31,6 +31,8 @@ COMPILED = ["coblock.io.readers.indexing"]  # Numba cannot compile instrumented 
 with atheris.instrument_imports(include=["coblock.io", "coblock.loading"], exclude=COMPILED):
     from targets import TARGETS
 
+SECONDS = 90  # time limit of one input; a kernel may be compiled for it on a slow machine
+
 
 def main() -> None:
     """Read inputs until libFuzzer ends; an error that is not documented is a finding."""
@@ -59,7 +61,7 @@ def main() -> None:
                 return
 
         found = f"-artifact_prefix={Path(__file__).parent / 'found'}/"
-        atheris.Setup([sys.argv[0], *options, "-timeout=20", found, str(corpus)], read)
+        atheris.Setup([sys.argv[0], *options, f"-timeout={SECONDS}", found, str(corpus)], read)
         atheris.Fuzz()
 
 
