@@ -6,9 +6,10 @@ from time import process_time
 
 import numpy as np
 
-from coblock import IRM, Relation
+from coblock import IRM
 from coblock.inference.engine import LocalEngine
 from coblock.model.partition import Partition
+from coblock.model.relation import BinaryRelation
 
 NOISE = [  # kind, shape, density
     ("bipartite", (60, 40), 0.2),
@@ -84,7 +85,7 @@ def weak(draws: int, _: list[str]) -> Iterator[str]:
 
 def partition_of(X: np.ndarray, kind: str, labels: list[np.ndarray]) -> Partition:
     """Return the partition of labels at its best hyperparameters."""
-    return Partition.from_labels(Relation.build(X, kind=kind), [z.copy() for z in labels])
+    return Partition.from_labels(BinaryRelation.build(X, kind=kind), [z.copy() for z in labels])
 
 
 def polish(partition: Partition) -> float:

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ POSIX_ONLY = [
     "test_distributed.py",
 ]  # terminals, limits, signals
 collect_ignore = POSIX_ONLY if os.name != "posix" else []
+# Files that take long, the longest first: of two workers, none is left with one of them at the end.
+# The first two compile different kernels.
+LONGEST = ()
 
 
 def _kernel_version() -> str:
@@ -39,3 +44,23 @@ settings.load_profile("coblock")
 def seed() -> int:
     """Seed of the statistical tests; another one can be asked for."""
     return int(os.environ.get("COBLOCK_SEED", "0"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files that take longest first; ``--no-loadscope-reorder`` keeps the order."""
+    rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
+@pytest.fixture(scope="module")
+def short_chains() -> Iterator[None]:
+    """Let posterior chains end after a few samples, for tests that are not about their averages.
+
+    By default, chains of small relations draw hundreds of samples, most of the time of their fits.
+    """
+    from coblock.inference import posterior
+
+    few = replace(posterior.SEARCH, most_chained=posterior.SEARCH.least_samples)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posterior, "SEARCH", few)
+        yield

@@ -1,14 +1,19 @@
-"""Benchmarks: evidence of labels, comparison of two checkouts."""
+"""Benchmarks: every script starts, evidence of labels, comparison of two checkouts."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
+import regimes
 from log_evidence import log_evidence
 from versions.jobs import NAMES, ROUNDS, Job, select_jobs
 from versions.page import NOT_RUN, Pairs, table_rows, write_page
 from versions.runs import SIDES, Checkout, Runs
-from versions.size import measure_size
+from versions.size import TOP, lines_by_folder, measure_size
 
 from coblock import IRM
 from coblock.generate import planted
@@ -21,6 +26,29 @@ def test_log_evidence_of_labels_equals_that_of_the_model():
     assert found == pytest.approx(model.log_evidence_, rel=1e-9)
     other = np.roll(model.row_labels_, 1)
     assert log_evidence(X, other, model.column_labels_) < found - 1.0
+
+
+FOLDER = Path(regimes.__file__).parent
+MODULES = sorted(
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+    for path in FOLDER.rglob("*.py")
+    if path.name != "__init__.py"
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_script_can_be_imported(name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [name])
+    import_module(name)
+
+
+def test_regimes_are_measured(monkeypatch):
+    kind, shape, density = "bipartite", (30, 20), 0.2
+    monkeypatch.setattr(regimes, "NOISE", [(kind, shape, density)])
+    assert list(regimes.noise(1, []))[-1].startswith("| all | | 1 | 1 |")
+    X = regimes.draw_links(kind, np.full(shape, density), np.random.default_rng(0))
+    truth = regimes.partition_of(X, kind, [np.zeros(size, dtype=np.int32) for size in shape])
+    assert regimes.polish(truth) >= truth.log_joint() - 1e-9
 
 
 def test_jobs_are_selected_by_measure_and_by_relation():
@@ -109,6 +137,19 @@ def test_sizes_are_counted(tmp_path):
     assert size["repeated names"] == 1
     assert size["names"]["repeated private"] == ["_private"]
     assert size["names"]["longest"]["file"] == "one.py"
+
+
+def test_lines_are_counted_by_folder(tmp_path):
+    folder = tmp_path / "src" / "coblock"
+    (folder / "io" / "readers").mkdir(parents=True)
+    for path, lines in (("one.py", 2), ("io/two.py", 3), ("io/readers/three.py", 4)):
+        (folder / path).write_text("x = 1\n" * lines)
+    (folder / "page.html").write_text("x\n")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    assert lines_by_folder(tmp_path) == {TOP: 2, "io": 7}
+    assert not lines_by_folder(tmp_path, "0" * 40)
 
 
 class FixedCheckout(Checkout):

@@ -9,6 +9,7 @@ import numpy as np
 
 from versions.jobs import ROUNDS, Job
 from versions.runs import SIDES, Answers, Runs
+from versions.size import lines_by_folder
 
 EVIDENCE_LOSS, SCORE_LOSS = 0.0005, 0.005  # largest relative losses
 TIME_RATIO = 1.10  # largest time after divided by time before
@@ -41,6 +42,17 @@ process, and the checkouts take turns. Compilation is not measured.
 
 | measure | must | before | after |
 |---|---|---|---|
+"""
+RESTRUCTURED = "ca23e77"  # the commit of the restructuring; other features came after it
+FOLDERS = """
+## Lines by folder
+
+The limit of {limit:,} lines was set for the features that the package had before the restructuring.
+Commit {restructured} is the restructuring alone. Several relations, other likelihoods, degree
+correction, further file formats and the defences against damaged files came after it.
+
+| folder | {restructured} | after |
+|---|---|---|
 """
 NOT_RUN = "not run"
 
@@ -112,7 +124,22 @@ def write_page(path: Path, runs: Runs) -> None:
     )
     rows = [row.line() for pair in pairs for row in table_rows(pair)]
     details = [line for pair in pairs if pair.rounds for line in detail_lines(pair)]
-    path.write_text(head + "\n".join([*rows, "", "## Details", *details]) + "\n", encoding="utf-8")
+    folders = folder_table(runs.checkouts[1].folder)
+    parts = [*rows, *folders, "", "## Details", *details]
+    path.write_text(head + "\n".join(parts) + "\n", encoding="utf-8")
+
+
+def folder_table(repository: Path) -> list[str]:
+    """Return a table of the lines of each folder after the restructuring and today."""
+    counts = [lines_by_folder(repository, commit) for commit in (RESTRUCTURED, "HEAD")]
+    if not all(counts):
+        return []
+    head = FOLDERS.format(limit=SIZES["lines"], restructured=RESTRUCTURED)
+    lines = [
+        f"| {name} | {counts[0][name]:,} | {counts[1][name]:,} |" for name in sorted(counts[1])
+    ]
+    totals = (f"{count.total():,}" for count in counts)
+    return [head + "\n".join([*lines, f"| all | {' | '.join(totals)} |"])]
 
 
 def table_rows(pairs: Pairs) -> list[Row]:

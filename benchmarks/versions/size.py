@@ -1,6 +1,7 @@
 """The size of the source of one checkout."""
 
 import ast
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 COMPILED = {"kernel", "inlined"}  # decorators of kernels
+TOP = "top level"  # of the package: modules outside of its folders
 
 
 def measure_size(source: Path) -> dict[str, Any]:
@@ -39,6 +41,18 @@ def measure_size(source: Path) -> dict[str, Any]:
             "repeated private": [name for name in repeated if name.startswith("_")],
         },
     }
+
+
+def lines_by_folder(repository: Path, commit: str = "HEAD") -> Counter[str]:
+    """Count the lines of the package at a commit by folder; none if the clone lacks the commit."""
+    command = ["git", "grep", "--count", "", commit, "--", "src/coblock/*.py"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    counts: Counter[str] = Counter()
+    for line in done.stdout.splitlines():
+        _, path, number = line.split(":")
+        folder, *rest = Path(path).relative_to("src/coblock").parts
+        counts[folder if rest else TOP] += int(number)
+    return counts
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from coblock import IRM, Relation
+from coblock import IRM
 from coblock.datasets import load_senate
+from coblock.model.relation import BinaryRelation
 
 PICTURE = Path(__file__).parent / "report.png"
 WIDTH, HEIGHT = 1240, 2060  # pixels of the window; it ends below the block map
@@ -26,7 +27,9 @@ BLOCK = (0.3, 0.8)  # place of the mouse pointer on the map, as shares of width 
 def make_report(path: Path) -> None:
     """Fit the default model to the Senate's votes and write its report."""
     senate = load_senate()
-    relation = Relation.build(senate.values, row_names=senate.senators, column_names=senate.votes)
+    relation = BinaryRelation.build(
+        senate.values, row_names=senate.senators, column_names=senate.votes
+    )
     model = IRM(random_state=0).fit(relation)
     model.report(path, title="Roll calls of the 109th US Senate")
 
