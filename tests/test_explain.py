@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from coblock.analysis import explain as module
-from coblock.analysis.composition import compose
-from coblock.analysis.description import describe
+from coblock.analysis.description import compose, describe
 from coblock.analysis.explain import (
     Feature,
     describe_certainty,
     describe_structure,
     explain_clusters,
+    name_clusters,
     similarity,
 )
-from coblock.analysis.naming import name_clusters
 from coblock.io.cluster_files import read_labels, read_names
 from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result

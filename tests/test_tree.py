@@ -11,8 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from coblock import IRM, Relation
 from coblock.analysis import tree as module
-from coblock.analysis.degree_tree import degree_merges, degree_partition
-from coblock.analysis.tree import Tree, build_tree, cut_result
+from coblock.analysis.tree import Tree, build_tree, cut_result, degree_merges, degree_partition
 from coblock.datasets import load_senate
 from coblock.kernels.tree import add_merge_changes
 from coblock.model.partition import Partition, numbered

@@ -18,7 +18,7 @@ from coblock.estimator import IRM
 from coblock.inference.convergence import warn_if_not_converged
 from coblock.inference.multi_fit import MultiFit
 from coblock.inference.settings import Settings, check_method, read_multi_settings
-from coblock.io import multi_checkpoint, multi_file
+from coblock.io import multi_checkpoint, multi_file, refuse
 from coblock.io.export import LIBRARIES
 from coblock.io.multi_export import multi_frame
 from coblock.io.tables import (
@@ -240,8 +240,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         r, at, _ = self._cells(relation, cells)
         encoded = self.result_.data.tables[r].likelihood.encode(np.ravel(values))
         if encoded.size != len(at):
-            msg = f"There are {encoded.size:,} values for {len(at):,} cells."
-            raise ValueError(msg)
+            refuse(f"There are {encoded.size:,} values for {len(at):,} cells.")
         return float(log_predictive(self.result_, r, at, encoded).mean())
 
     def rank(self, relation: str, n: int = 10, **places: Any) -> list[tuple[Any, float]]:
@@ -250,13 +249,11 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         table = self.result_.data.table(relation)
         free = [place for place in table.places if place not in places]
         if len(free) != 1:
-            msg = f"rank needs all places of '{relation}' but one; {len(free)} are left out."
-            raise ValueError(msg)
+            refuse(f"rank needs all places of '{relation}' but one; {len(free)} are left out.")
         domain = self.result_.data.domains[table.domains[table.places.index(free[0])]]
         mean = self.predict(relation, **places, **{free[0]: np.arange(domain.size)})
         if mean.ndim > 1:
-            msg = f"Relation '{relation}' holds categories, which have no order to rank by."
-            raise ValueError(msg)
+            refuse(f"Relation '{relation}' holds categories, which have no order to rank by.")
         if table.distinct:  # an object is not ranked for itself
             p = table.places.index(free[0])
             for e, place in enumerate(table.places):
@@ -351,8 +348,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             what = (
                 f"no place '{wrong[0]}'" if wrong else f"the place '{lost[0]}', which is not given"
             )
-            msg = f"Relation '{relation}' has {what}. Its places are: {', '.join(table.places)}."
-            raise ValueError(msg)
+            refuse(f"Relation '{relation}' has {what}. Its places are: {', '.join(table.places)}.")
         at = [find_objects(data, table, p, places[place]) for p, place in enumerate(table.places)]
         at = list(np.broadcast_arrays(*at))
         cells = np.stack([each.ravel() for each in at], axis=1).astype(np.int32)
@@ -392,12 +388,13 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
 def _check_relations(relations: object) -> Mapping[str, Relation]:
     """Return a dict of relations, or refuse it."""
     if not isinstance(relations, Mapping):
-        msg = "relations must be a dict from names to Relation objects."
-        raise TypeError(msg)
+        refuse("relations must be a dict from names to Relation objects.", TypeError)
     for name, each in relations.items():
         if not isinstance(each, Relation):
-            msg = f"relations['{name}'] must be a coblock.Relation, but is {type(each).__name__}."
-            raise TypeError(msg)
+            refuse(
+                f"relations['{name}'] must be a coblock.Relation, but is {type(each).__name__}.",
+                TypeError,
+            )
     return relations
 
 

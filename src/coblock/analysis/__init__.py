@@ -17,9 +17,9 @@ from coblock.analysis.explain import (
     describe_structure,
     explain_clusters,
     has_cells,
+    name_clusters,
     shown_name,
 )
-from coblock.analysis.naming import name_clusters
 from coblock.analysis.prediction import describe_samples
 from coblock.io import printable
 from coblock.io.export import object_names

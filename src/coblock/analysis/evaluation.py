@@ -120,28 +120,40 @@ def evaluate(
     >>> found.held_out, found.sampled, len(found.runs)
     (120, False, 2)
     """
-    check_number("share", share, smallest=0.0, largest=1.0)
-    check_whole_number("runs", runs, 1)
-    check_whole_number("largest", largest, 2)
     relation = X
     if not isinstance(X, BinaryRelation):
         relation = BinaryRelation.build(X, kind=model.relation, binarize=model.binarize)
     scores, simple = [], []
-    for sequence in np.random.SeedSequence(check_whole_number("seed", seed, 0)).spawn(runs):
-        rng = np.random.default_rng(sequence)
+    for rng in generators(share, runs, seed, largest):
         held = sample_held_out(relation, share, rng, largest=largest)
         estimator = clone(model).set_params(random_state=int(rng.integers(2**31)))
         left = without_cells(relation, held)
         simple.append(score_baselines(left, held))
         scores.append(score(estimator.fit(left), held))
+    return summarize_runs(scores, simple, held.rows.size, sampled=held.sampled)
+
+
+def generators(share: float, runs: int, seed: int, largest: int) -> list[np.random.Generator]:
+    """Check the settings of the protocol; return the random numbers of each run."""
+    check_number("share", share, smallest=0.0, largest=1.0)
+    check_whole_number("runs", runs, 1)
+    check_whole_number("largest", largest, 2)
+    spawned = np.random.SeedSequence(check_whole_number("seed", seed, 0)).spawn(runs)
+    return [np.random.default_rng(sequence) for sequence in spawned]
+
+
+def summarize_runs(
+    scores: list[Scores], simple: list[dict[str, Scores]], held_out: int, *, sampled: bool
+) -> Evaluation:
+    """Return means and deviations over all runs, with the scores of simple predictions."""
     table = np.array([astuple(run) for run in scores])
-    spread = table.std(axis=0, ddof=1) if runs > 1 else np.full(3, np.nan)
+    spread = table.std(axis=0, ddof=1) if len(table) > 1 else np.full(3, np.nan)
     mean, deviation = (Scores(*values.tolist()) for values in (table.mean(axis=0), spread))
     baselines = {
         name: Scores(*np.mean([astuple(run[name]) for run in simple], axis=0).tolist())
         for name in simple[0]
     }
-    return Evaluation(tuple(scores), mean, deviation, held.rows.size, held.sampled, baselines)
+    return Evaluation(tuple(scores), mean, deviation, held_out, sampled, baselines)
 
 
 def score(model: Any, held: HeldOut) -> Scores:

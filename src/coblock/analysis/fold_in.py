@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coblock.io import refuse
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import quoted
@@ -28,8 +29,7 @@ def assign_new_objects(
     names = list(dict.fromkeys(name for each in cells.values() for name in each))
     used = sorted({e for name in relations for e in data.table(name).domains})
     if d not in used:
-        msg = f"None of the relations that are given has a place of domain '{domain}'."
-        raise ValueError(msg)
+        refuse(f"None of the relations that are given has a place of domain '{domain}'.")
     found = {}
     for name in names:
         tables = tuple(
@@ -56,11 +56,10 @@ def _new_cells(
 ) -> dict[str, tuple[Indices, Floats]]:
     """Return the cells of each new object with their values; the object is at -1."""
     if tuple(relation.places) != table.places:
-        msg = (
+        refuse(
             f"Relation '{table.name}' has the places {', '.join(table.places)}, but "
             f"{', '.join(relation.places)} are given."
         )
-        raise ValueError(msg)
     columns, new = [], []  # positions, and names of the new objects or None
     for p, e in enumerate(table.domains):
         index = {name: o for o, name in enumerate(data.domains[e].names or ())}
@@ -68,11 +67,10 @@ def _new_cells(
         position = position.astype(np.int64)
         if e != d and (position < 0).any():
             lost = relation.objects[p][position < 0]
-            msg = (
+            refuse(
                 f"{lost.size:,} objects at place '{table.places[p]}' of relation '{table.name}' "
                 f"are unknown; the first is {quoted(str(lost[0]))}."
             )
-            raise ValueError(msg)
         columns.append(position)
         new.append(np.where(position < 0, relation.objects[p], None))
     values, cells = _values(table, relation), np.stack(columns, axis=1)
@@ -85,11 +83,10 @@ def _new_cells(
     }
     for name, others in strangers.items():
         if len(others) > 1:
-            msg = (
+            refuse(
                 f"A cell of relation '{table.name}' has two new objects, {quoted(name)} among "
                 "them. Give cells with one new object each."
             )
-            raise ValueError(msg)
     return {name: (cells[rows].astype(np.int32), values[rows]) for name, rows in found.items()}
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,17 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from sklearn.base import clone
 
-from coblock.analysis.evaluation import MAX_HELD, Evaluation, Scores, score_probabilities
+from coblock.analysis.evaluation import (
+    MAX_HELD,
+    Evaluation,
+    Scores,
+    generators,
+    score_probabilities,
+    summarize_runs,
+)
 from coblock.io import refuse
 from coblock.io.tables import Relation, build_dataset
 from coblock.kernels import Floats, Indices
-from coblock.model.checks import check_number, check_whole_number
 from coblock.model.dataset import Dataset, Table
 from coblock.model.multi_result import MultiResult, log_predictive, predict_mean
 
@@ -61,15 +67,11 @@ def evaluate_several(
     >>> found["likes"].held_out, len(found["likes"].runs)
     (32, 2)
     """
-    check_number("share", share, smallest=0.0, largest=1.0)
-    check_whole_number("runs", runs, 1)
-    check_whole_number("largest", largest, 2)
     data = build_dataset(relations)
     scores: list[list[Scores]] = [[] for _ in data.tables]
     simple: list[list[dict[str, Scores]]] = [[] for _ in data.tables]
     held: list[HeldCells] = []
-    for sequence in np.random.SeedSequence(check_whole_number("seed", seed, 0)).spawn(runs):
-        rng = np.random.default_rng(sequence)
+    for rng in generators(share, runs, seed, largest):
         held = [hold_out_cells(table, data.sizes, share, rng, largest) for table in data.tables]
         left = replace(data, tables=tuple(map(remove_held_out, data.tables, held)))
         estimator = clone(model).set_params(random_state=int(rng.integers(2**31)))
@@ -78,22 +80,11 @@ def evaluate_several(
             scores[r].append(score_held_out(result, r, cells))
             simple[r].append(score_simple(left, r, cells))
     return {
-        table.name: _summarise(scores[r], simple[r], held[r]) for r, table in enumerate(data.tables)
+        table.name: summarize_runs(
+            scores[r], simple[r], len(held[r].cells), sampled=held[r].sampled
+        )
+        for r, table in enumerate(data.tables)
     }
-
-
-def _summarise(
-    scores: list[Scores], simple: list[dict[str, Scores]], held: HeldCells
-) -> Evaluation:
-    """Return means and deviations over all runs."""
-    table = np.array([astuple(run) for run in scores])
-    spread = table.std(axis=0, ddof=1) if len(table) > 1 else np.full(3, np.nan)
-    mean, deviation = (Scores(*values.tolist()) for values in (table.mean(axis=0), spread))
-    baselines = {
-        name: Scores(*np.mean([astuple(run[name]) for run in simple], axis=0).tolist())
-        for name in simple[0]
-    }
-    return Evaluation(tuple(scores), mean, deviation, len(held.cells), held.sampled, baselines)
 
 
 def score_held_out(result: MultiResult, r: int, held: HeldCells) -> Scores:

@@ -6,23 +6,26 @@ of a degree-corrected result are of that model.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.analysis.degree_tree import degree_merges, degree_partition
 from coblock.analysis.explain import similarity
 from coblock.inference.moves import nearest_pairs
 from coblock.io import refuse
 from coblock.kernels import Floats, Indices
+from coblock.kernels.degrees import DegreeTables, fill_values, merge_clusters, merger_gain
 from coblock.kernels.moves import CurrentValues, current_values, merge_gain, merge_gains, merge_two
 from coblock.kernels.tree import add_merge_changes
+from coblock.model.degrees import DegreePartition
 from coblock.model.partition import Partition
 from coblock.model.result import Result, make_result
 
 MOST_COMPARED = 500  # clusters of a domain whose pairs are all compared; near ones of more are
 # merged first
 MOST_LEVELS = 40  # cuts whose evidence is computed for a report
+ROUNDS = 3  # of hyperparameters and counts of degree correction, which depend on each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,3 +300,57 @@ def cut_result(result: Result, cut: Cut) -> Result:
         samples=result.samples,
     )
     return replace(found, stability=result.stability)
+
+
+# Degree-corrected results, valued by their own evidence (DEGREES D5)
+
+
+def degree_partition(relation: Any, labels: list[Indices]) -> DegreePartition:
+    """Return the degree-corrected partition of these labels, hyperparameters at their best."""
+    partition = DegreePartition.from_labels(relation, labels)
+    for _ in range(ROUNDS):
+        partition.learn()
+        partition.refresh()
+    return partition
+
+
+def degree_merges(relation: Any, labels: list[Indices]) -> list[tuple[int, int, int, float]]:
+    """Return the merges down to one cluster per domain: domain, both clusters, loss.
+
+    Hyperparameters are held. Of two domains each is merged at the clusters of the other, and the
+    domain that loses less goes first.
+    """
+    partition = degree_partition(relation, labels)
+    left = [_merge_domain(partition.tables(d), alpha) for d, alpha in enumerate(partition.alpha)]
+    found = []
+    while any(left):
+        d = min((d for d, steps in enumerate(left) if steps), key=lambda d: left[d][0][2])
+        found.append((d, *left[d].pop(0)))
+    return found
+
+
+def _merge_domain(tables: DegreeTables, alpha: float) -> list[tuple[int, int, float]]:
+    """Return the merges of one domain, best first; gains that a merge has changed are renewed."""
+    K, value = tables.m.size, np.empty_like(tables.n)
+    fill_values(tables, value)
+    gains, valued = np.full((K, K), -np.inf), np.zeros((K, K), dtype=np.int64)
+    for k in range(K):
+        for g in range(k + 1, K):
+            gains[k, g] = merger_gain(tables, value, alpha, k, g)
+    name = np.arange(K)
+    steps: list[tuple[int, int, float]] = []
+    while len(steps) < K - 1:
+        k, g = divmod(int(gains.argmax()), K)
+        if valued[k, g] < len(steps):
+            gains[k, g], valued[k, g] = merger_gain(tables, value, alpha, k, g), len(steps)
+            continue
+        one, other = sorted((int(name[k]), int(name[g])))
+        steps.append((one, other, -float(gains[k, g])))
+        merge_clusters(tables, value, k, g)
+        name[k] = one
+        gains[g], gains[:, g] = -np.inf, -np.inf
+        for l in np.flatnonzero(tables.m > 0.0):  # these may gain more than they did
+            if l != k:
+                x, y = min(k, int(l)), max(k, int(l))
+                gains[x, y], valued[x, y] = merger_gain(tables, value, alpha, x, y), len(steps)
+    return steps

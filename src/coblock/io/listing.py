@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from coblock.io import refuse
 from coblock.model.likelihoods import quoted
 
 
@@ -39,19 +40,18 @@ def list_cells(data: Any, places: list[str], value: str | int | None) -> Listing
         return _list_tuples(data, places, value)
     frame = nw.from_native(data, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
-        msg = (
+        refuse(
             f"data must be a frame, an array, a sparse matrix, a graph, a list of tuples or a "
-            f"path, but is {type(data).__name__}."
+            f"path, but is {type(data).__name__}.",
+            TypeError,
         )
-        raise TypeError(msg)
     wanted = [*places, *([] if value is None else [value])]
     lost = [str(column) for column in wanted if column not in frame.columns]
     if lost:
-        msg = (
+        refuse(
             f"The data have no column {quoted(lost[0])}. Their columns are: "
             f"{quoted(', '.join(frame.columns))}."
         )
-        raise ValueError(msg)
     objects = [as_objects(frame[place].to_list()) for place in places]
     return Listing(objects, None if value is None else frame[str(value)].to_list())
 
@@ -70,11 +70,10 @@ def _list_tuples(data: Any, places: list[str], value: Any) -> Listing:
     width = len(places) + (value is not None)
     wrong = [t for t, row in enumerate(data) if len(row) != width]
     if wrong:
-        msg = (
+        refuse(
             f"{len(wrong):,} of {len(data):,} tuples do not have {width} entries; the first is "
             f"number {wrong[0] + 1}."
         )
-        raise ValueError(msg)
     at = width - 1 if value is None else int(value)
     positions = [p for p in range(width) if value is None or p != at]
     objects = [as_objects([row[p] for row in data]) for p in positions]
@@ -87,8 +86,7 @@ def read_frame(path: Path, places: list[str]) -> Any:
     from polars.exceptions import PolarsError
 
     if path.suffix not in {".csv", ".tsv", ".parquet"}:
-        msg = f"{path} must be a .csv, .tsv or .parquet file with one row for each cell."
-        raise ValueError(msg)
+        refuse(f"{path} must be a .csv, .tsv or .parquet file with one row for each cell.")
     try:
         if path.suffix == ".parquet":
             return pl.read_parquet(path)
@@ -106,8 +104,7 @@ def read_frame(path: Path, places: list[str]) -> Any:
 
 def _check_arity(arity: int, places: list[str], what: str) -> None:
     if arity != len(places):
-        msg = f"{what} has {arity} places, but {len(places)} are named: {', '.join(places)}."
-        raise ValueError(msg)
+        refuse(f"{what} has {arity} places, but {len(places)} are named: {', '.join(places)}.")
 
 
 def as_objects(values: Any) -> NDArray[Any]:
@@ -117,8 +114,7 @@ def as_objects(values: Any) -> NDArray[Any]:
     names = list(values)
     missing = [t for t, name in enumerate(names) if is_missing(name)]
     if missing:
-        msg = f"{len(missing):,} names are missing; the first is that of cell {missing[0] + 1:,}."
-        raise ValueError(msg)
+        refuse(f"{len(missing):,} names are missing; the first is that of cell {missing[0] + 1:,}.")
     return np.array([str(name) for name in names], dtype=object)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coblock.io import refuse
 from coblock.io.listing import as_objects, distinct_cells, is_missing, list_cells
 from coblock.kernels import Floats, Indices
 from coblock.model.checks import check_choice
@@ -113,8 +114,7 @@ class Relation:
     def _check_degree_corrected(self, asked: bool | Literal["auto"]) -> bool | Literal["auto"]:
         """Return the choice, or say what degree correction needs."""
         if not (isinstance(asked, bool) or (isinstance(asked, str) and asked == "auto")):
-            msg = f"degree_corrected must be True, False or 'auto', but is {asked!r}."
-            raise ValueError(msg)
+            refuse(f"degree_corrected must be True, False or 'auto', but is {asked!r}.")
         needs = {
             f"two places, but there are {len(self.places)}": len(self.places) == 2,
             f"likelihood='bernoulli' or 'poisson', not '{self.likelihood.name}'": (
@@ -125,8 +125,9 @@ class Relation:
         }
         for need, holds in needs.items():
             if asked and not holds:
-                msg = f"Degree correction needs {need}. Change it, or pass degree_corrected=False."
-                raise ValueError(msg)
+                refuse(
+                    f"Degree correction needs {need}. Change it, or pass degree_corrected=False."
+                )
         return asked
 
     @property
@@ -162,12 +163,11 @@ class Relation:
             if wrong.size:
                 row = int(wrong[0])
                 cell = ", ".join(quoted(str(each[kept][row])) for each in self.objects)
-                msg = (
+                refuse(
                     f"{wrong.size:,} rows repeat a cell with another value; the first is "
                     f"({cell}) with {quoted(str(values[kept][row]))}. Keep one row for each "
                     "cell, or add the values up."
                 )
-                raise ValueError(msg)
         if self.filled:
             nonzero = encoded != 0
             objects, encoded = [each[nonzero] for each in objects], encoded[nonzero]
@@ -178,11 +178,10 @@ class Relation:
         listed = [np.zeros(0, dtype=each.dtype) for each in self.objects]
         if unseen is not None:
             if not self.filled:
-                msg = (
+                refuse(
                     "unseen is given, but cells that are not listed are unseen already. "
                     "Pass absent='zero' if they are zeros."
                 )
-                raise ValueError(msg)
             if isinstance(unseen, tuple):
                 listed = [as_objects(each) for each in unseen]
             else:
@@ -196,11 +195,10 @@ class Relation:
         both = [c for c in zip(*(u.tolist() for u in self.unseen), strict=True) if c in stored]
         if both:
             cell = ", ".join(quoted(str(each)) for each in both[0])
-            msg = (
+            refuse(
                 f"{len(both):,} cells are listed with a value and as unseen; the first is "
                 f"({cell}). Remove them from one of the two."
             )
-            raise ValueError(msg)
 
     def _order_symmetric_places(self) -> None:
         """Move the two interchangeable places to the front."""
@@ -209,11 +207,10 @@ class Relation:
         names, domains = list(self.places), list(self.places.values())
         pairs = [d for d in set(domains) if domains.count(d) == 2]
         if len(pairs) != 1 or max(domains.count(d) for d in domains) > 2:
-            msg = (
+            refuse(
                 "symmetric=True needs exactly two places of one domain, but the places are "
                 f"{', '.join(f'{p}: {d}' for p, d in self.places.items())}."
             )
-            raise ValueError(msg)
         front = [p for p, d in enumerate(domains) if d == pairs[0]]
         order = front + [p for p in range(len(domains)) if p not in front]
         self.places = {names[p]: domains[p] for p in order}
@@ -227,29 +224,25 @@ class Relation:
         if exposure is None:
             return None
         if not self._counts:
-            msg = "exposure is for counts. Pass likelihood='poisson'."
-            raise ValueError(msg)
+            refuse("exposure is for counts. Pass likelihood='poisson'.")
         repeated = len(set(self.places.values())) < len(self.places)
         if self.symmetric or (repeated and self.diagonal == "unseen"):
-            msg = (
+            refuse(
                 "exposure is not supported for symmetric relations, or where cells with an object "
                 "twice are unseen. Pass diagonal='seen'."
             )
-            raise ValueError(msg)
         if isinstance(exposure, Mapping):
             unknown = set(exposure) - set(self.places)
             if unknown:
-                msg = (
+                refuse(
                     f"exposure names the place {quoted(sorted(unknown)[0])}, which does not exist."
                 )
-                raise ValueError(msg)
             exposure = [exposure.get(place) for place in self.places]
         found: list[Floats | None] = []
         for place, each in zip(self.places, exposure, strict=True):
             weights = None if each is None else np.asarray(each, dtype=np.float64)
             if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
-                msg = f"The exposures of place '{place}' must be positive and finite."
-                raise ValueError(msg)
+                refuse(f"The exposures of place '{place}' must be positive and finite.")
             found.append(weights)
         return found
 
@@ -257,8 +250,7 @@ class Relation:
 def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
     """Return the data set of several relations: objects of each domain, cells by position."""
     if not relations:
-        msg = "There is no relation. Pass a dict of at least one."
-        raise ValueError(msg)
+        refuse("There is no relation. Pass a dict of at least one.")
     domains = list(dict.fromkeys(d for each in relations.values() for d in each.places.values()))
     found = {domain: _find_objects(domain, relations) for domain in domains}
     tables = []
@@ -311,12 +303,11 @@ def check_degree_choice(
         return next(iter(relations.values())).degree_corrected
     for name, relation in relations.items():
         if relation.degree_corrected == "auto" and relation.likelihood.name == "bernoulli":
-            msg = (
+            refuse(
                 f"Relation '{name}': degree_corrected='auto' is for counts, and for a binary "
                 "relation that is fitted alone. Pass True and False, and keep the fit with the "
                 "larger log_evidence_."
             )
-            raise ValueError(msg)
     return False
 
 
@@ -332,11 +323,10 @@ def is_binary(data: Dataset) -> bool:
 def _named_places(places: Sequence[str]) -> dict[str, str]:
     named = {place: place for place in places}
     if len(named) < len(places):
-        msg = (
+        refuse(
             f"A domain fills several of the places {', '.join(places)}. Name the places: "
             "{'from': 'person', 'to': 'person'}."
         )
-        raise ValueError(msg)
     return named
 
 
@@ -357,19 +347,16 @@ def _find_objects(domain: str, relations: Mapping[str, Relation]) -> tuple[Domai
                 for each in objects.tolist():
                     names.setdefault(each, len(names))
     if named and sizes:
-        msg = (
+        refuse(
             f"Domain '{domain}' has names at {named}, but positions at {next(iter(sizes))}. "
             "Give names, or positions, in all relations."
         )
-        raise ValueError(msg)
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{size:,} at {where}" for where, size in sizes.items())
-        msg = f"Domain '{domain}' has different numbers of objects: {found}."
-        raise ValueError(msg)
+        refuse(f"Domain '{domain}' has different numbers of objects: {found}.")
     size = next(iter(sizes.values())) if sizes else len(names)
     if size == 0:
-        msg = f"Domain '{domain}' has no objects: no relation lists a cell of it."
-        raise ValueError(msg)
+        refuse(f"Domain '{domain}' has no objects: no relation lists a cell of it.")
     return Domain(size, tuple(names) if names else None), names or None
 
 
@@ -388,10 +375,9 @@ def _exposures(name: str, relation: Relation, sizes: list[int]) -> tuple[Floats,
     found = []
     for place, size, each in zip(relation.places, sizes, relation.exposure, strict=True):
         if each is not None and each.shape != (size,):
-            msg = (
+            refuse(
                 f"Relation '{name}', place '{place}': {each.size:,} exposures for {size:,} objects."
             )
-            raise ValueError(msg)
         found.append(np.ones(size) if each is None else each)
     return tuple(found)
 
@@ -405,8 +391,7 @@ def _without_diagonal(table: Table, *, check_pairs: bool) -> Table:
     if check_pairs and len(cells):
         _, first, inverse = np.unique(cells, axis=0, return_index=True, return_inverse=True)
         if (values[first][inverse.ravel()] != values).any():
-            msg = f"Relation '{table.name}' is symmetric, but pairs have two different values."
-            raise ValueError(msg)
+            refuse(f"Relation '{table.name}' is symmetric, but pairs have two different values.")
         first.sort()
         cells, values = cells[first], values[first]
     if check_pairs and len(unseen):

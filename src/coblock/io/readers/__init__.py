@@ -12,8 +12,14 @@ import narwhals.stable.v2 as narwhals
 from coblock import io
 from coblock.io.readers import edges as named
 from coblock.io.readers import formats, indexing, matrices
-from coblock.io.readers.answers import read_words
-from coblock.io.readers.edges import Columns, EdgeTable, ReadError, convert_errors, refuse
+from coblock.io.readers.edges import (
+    Columns,
+    EdgeTable,
+    ReadError,
+    convert_errors,
+    read_words,
+    refuse,
+)
 from coblock.io.readers.indexing import IndexedEdges, Reading
 from coblock.io.readers.limits import Limits
 from coblock.io.readers.shapes import Absent, Layout, TableSource, read_table_source

@@ -21,6 +21,7 @@ Locate = Callable[[int], str]  # describes where the edge at a position is in it
 
 YES, NO, BLANK = ("yes", "y", "true", "x"), ("no", "n", "false"), ("", "na", "nan", "null")
 _SAMPLE_ROWS = 1000  # searched for columns of yes and no
+MOST_LISTED = 8  # answers in a message
 _MAX_LENGTH = 160  # characters that are quoted from a foreign message
 EDGE_BYTES = 32  # of an edge of a Parquet file in memory, about
 # The file system failed, not the content: these errors are passed on.
@@ -356,3 +357,56 @@ def _split_nodes(graph: Any, ends: list[Any], names: dict[Any, str]) -> tuple[An
                 "Correct the attribute bipartite of its nodes, or remove the edge."
             )
     return [rows, columns], [(u, v) if u in is_row else (v, u) for u, v in ends]
+
+
+# Answers in words
+
+
+def read_words(yes: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the words that are links, as answers are compared with them.
+
+    Examples
+    --------
+    >>> read_words("Often, always")
+    ('often', 'always')
+    """
+    parts = yes.split(",") if isinstance(yes, str) else yes or ()
+    words = tuple(str(part).strip().lower() for part in parts)
+    if yes is not None and (not words or "" in words):
+        refuse(f"yes= must list answers that are links, such as 'often,always', but is {yes!r}.")
+    return words
+
+
+def mark_answers(
+    lazy: "pl.LazyFrame", yes: Sequence[str], cells: list[str], what: str
+) -> tuple["pl.LazyFrame", str]:
+    """Return a table with 1 for the answers that are links and 0 for others, and a note.
+
+    ``cells`` are the columns with answers. Blank answers stay blank.
+    """
+    import polars as pl
+
+    with convert_errors(f"{what} cannot be read"):
+        frame = lazy.collect()
+    words = pl.col(cells).cast(pl.String).str.strip_chars().str.to_lowercase()
+    answers = frame.select(words)
+    found = sorted({word for name in cells for word in answers[name].unique() if word})
+    found = [word for word in found if word not in BLANK]
+    missing = [word for word in yes if word not in found]
+    if missing:
+        refuse(
+            f"The answer {missing[0]!r} of yes= does not occur in {what}. The answers are "
+            f"{_list(found)}."
+        )
+    is_blank = words.is_null() | words.is_in(list(BLANK))
+    marked = pl.when(words.is_in(list(yes))).then(pl.lit("1")).otherwise(pl.lit("0"))
+    marked = pl.when(is_blank).then(None).otherwise(marked).name.keep()
+    others = [word for word in found if word not in yes]
+    note = f"Links are the answers {_list(yes)}"
+    note += f"; {_list(others)} are not." if others else "; there are no others."
+    return frame.with_columns(marked).lazy(), note
+
+
+def _list(words: Sequence[str]) -> str:
+    more = ", ..." if len(words) > MOST_LISTED else ""
+    return ", ".join(map(repr, words[:MOST_LISTED])) + more

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from coblock.io.readers.answers import mark_answers
 from coblock.io.readers.edges import (
     BLANK,
     NO,
@@ -19,6 +18,7 @@ from coblock.io.readers.edges import (
     collect_edges,
     convert_errors,
     edge_number,
+    mark_answers,
     pluralize,
     refuse,
 )

@@ -22,8 +22,8 @@ from coblock.analysis.explain import (
     describe_certainty,
     describe_structure,
     explain_clusters,
+    name_clusters,
 )
-from coblock.analysis.naming import name_clusters
 from coblock.analysis.prediction import describe_samples
 from coblock.inference.settings import SEARCH
 from coblock.io.atomic import write_atomic
@@ -95,8 +95,7 @@ def render(
     found = describe(found) if isinstance(found, Result) else found
     result = found.result
     relation, domains = result.relation, domain_tables(found)
-    release, packed = version("coblock"), content.pack_clusters(found)
-    css, script = f"{style.css_colours()}\n{read_asset('report.css')}", join_scripts()
+    packed = content.pack_clusters(found)
     state = convergence(result, settings)
     charts = figures.draw_charts(result.trace, state["tolerance"])
     order = [found.tree.order[0], found.tree.order[-1]]
@@ -105,13 +104,8 @@ def render(
     room = MAX_PAGE - OVERHEAD - (len(before) + len(after)) * 4 // 3 - len(packed) - PER_ROW * lines
     names = content.pack_names(result, max(room, content.MAX_BYTES // 4))
     ratio = relation.shape[1] / relation.shape[0]
-    shown = {name: value for name, value in settings.items() if name not in NOT_SHOWN}
     return load_template("report.html.j2").render(
-        title=style.truncate(title or default_title(result), MAX_TITLE),
-        policy=security_policy(css, script),
-        style=Markup(css),
-        script=Markup(script),
-        version=release,
+        page_frame(title or default_title(result), wrap_scripts(*SCRIPTS), settings),
         result=result,
         state=state,
         single=describe_structure(result),
@@ -135,13 +129,26 @@ def render(
         data=_json(_page_data(result, charts)),
         packed=packed,
         names=names,
-        settings=[
+        seed=next((str(settings[key]) for key in SEEDS if key in settings), None),
+    )
+
+
+def page_frame(title: str, script: str, settings: Mapping[str, object]) -> dict[str, Any]:
+    """Return what all reports have: title, style, script, policy, settings and citation."""
+    css, release = f"{style.css_colours()}\n{read_asset('report.css')}", version("coblock")
+    shown = {name: value for name, value in settings.items() if name not in NOT_SHOWN}
+    return {
+        "title": style.truncate(title, MAX_TITLE),
+        "policy": security_policy(css, script),
+        "style": Markup(css),
+        "script": Markup(script),
+        "version": release,
+        "settings": [
             (name, style.display_setting(shown[name]))
             for name in sorted(shown, key=lambda name: name not in SEEDS)
         ],
-        seed=next((str(settings[key]) for key in SEEDS if key in settings), None),
-        bibtex=read_asset("citation.bib").replace("VERSION", release),
-    )
+        "bibtex": read_asset("citation.bib").replace("VERSION", release),
+    }
 
 
 def _page_data(result: Result, charts: list[figures.Chart]) -> dict[str, Any]:
@@ -263,9 +270,9 @@ def read_asset(name: str) -> str:
 
 
 @cache
-def join_scripts() -> str:
-    """Return the parts of the script as one function, so that they share their names only."""
-    parts = "\n".join(read_asset(f"{name}.js") for name in SCRIPTS)
+def wrap_scripts(*names: str) -> str:
+    """Return the parts of a script as one function, so that they share their names only."""
+    parts = "\n".join(read_asset(f"{name}.js") for name in names)
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from coblock.io.atomic import write_atomic
 from coblock.io.multi_export import file_stems
@@ -17,15 +15,7 @@ from coblock.model.likelihoods.categorical import Categorical
 from coblock.model.multi_result import MultiResult, relation_means
 from coblock.ui import style
 from coblock.ui.plots import FROM_ZERO
-from coblock.ui.report import (
-    MAX_TITLE,
-    NOT_SHOWN,
-    SEEDS,
-    check_page,
-    load_template,
-    read_asset,
-    security_policy,
-)
+from coblock.ui.report import MAX_TITLE, check_page, load_template, page_frame, wrap_scripts
 from coblock.ui.report.markdown import escape
 from coblock.ui.style import STEPS, percent, quantity
 
@@ -70,7 +60,7 @@ def write_multi_report(
 ) -> None:
     """Write the report: one HTML file that needs no network, or Markdown (``.md``)."""
     path = check_page(path)
-    title = style.truncate(title or multi_title(result), MAX_TITLE)
+    title = title or multi_title(result)
     if path.suffix == ".md":
         page = render_multi_markdown(result, title=title)
     else:
@@ -86,26 +76,13 @@ def multi_title(result: MultiResult) -> str:
 
 def render_multi(result: MultiResult, *, settings: Mapping[str, object], title: str) -> str:
     """Return the HTML of the report."""
-    css = f"{style.css_colours()}\n{read_asset('report.css')}"
-    script = f'"use strict";\n(() => {{\n{read_asset("multi.js")}}})();\n'
-    shown = {name: value for name, value in settings.items() if name not in NOT_SHOWN}
-    release = version("coblock")
     return load_template("multi.html.j2").render(
-        title=title,
-        policy=security_policy(css, script),
-        style=Markup(css),
-        script=Markup(script),
-        version=release,
+        page_frame(title, wrap_scripts("multi"), settings),
         result=result,
         domains=domain_sections(result, MAX_MEMBERS),
         relations=relation_sections(result),
         state=_state(result),
         frame={"cell": CELL, "margin": MARGIN},
-        settings=[
-            (name, style.display_setting(shown[name]))
-            for name in sorted(shown, key=lambda name: name not in SEEDS)
-        ],
-        bibtex=read_asset("citation.bib").replace("VERSION", release),
     )
 
 
@@ -239,7 +216,7 @@ def _heat_map(blocks: list[BlockLine], shape: tuple[int, ...]) -> dict[str, Any]
 def render_multi_markdown(result: MultiResult, *, title: str) -> str:
     """Return the report as Markdown: domains with their clusters, then relations."""
     lines = [
-        f"# {escape(title)}",
+        f"# {escape(style.truncate(title, MAX_TITLE))}",
         "",
         f"- log evidence {result.log_evidence:,.1f} (log probability of all data and clusters "
         "together; of two fits to the same data, the larger is better)",
