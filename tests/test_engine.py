@@ -14,6 +14,8 @@ from scipy.special import logsumexp
 import reference
 from coblock.generate import synth1
 from coblock.inference.engine import (
+    LARGE_PART,
+    MOST_PARTS,
     PARTS,
     SEQUENTIAL_UP_TO,
     SMALLEST_PART,
@@ -101,12 +103,17 @@ def test_coarser_schedule_keeps_the_batch_size_of_the_user():
     assert Schedule().coarser((4000,), 4) == Schedule((1000, 1000))
 
 
-@given(st.integers(1, 5000))
+@given(st.integers(1, 3_000_000))
 def test_parts_of_a_batch_cover_it_once(objects):
     found = parts(objects)
     assert_array_equal(np.concatenate([np.arange(objects)[part] for part in found]), range(objects))
-    assert len(found) <= PARTS
+    assert len(found) <= (PARTS if objects < (PARTS + 1) * LARGE_PART else MOST_PARTS)
     assert len(found) == 1 or objects >= SMALLEST_PART * len(found)
+
+
+def test_large_batches_have_parts_for_many_workers():
+    assert [len(parts(n)) for n in (100, 1024, 18_431)] == [1, 8, 8], "as before"
+    assert [len(parts(n)) for n in (65_536, 10**6, 10**8)] == [32, 256, 256]
 
 
 # Soft memberships

@@ -15,7 +15,7 @@ from coblock.distributed import tasks
 from coblock.distributed.client import address_of, connect, plain_errors
 from coblock.distributed.loader import load_shards
 from coblock.distributed.relation import ShardedLinks, ShardedRelation, ShardPool
-from coblock.distributed.replication import Batch, Update, compact_counts, detach, total_delta
+from coblock.distributed.replication import Batch, Update, compact_counts, detach
 from coblock.distributed.tasks import Prior, Tables
 from coblock.estimator import IRM
 from coblock.inference import engine as local
@@ -27,6 +27,7 @@ from coblock.io.readers import Reader
 from coblock.io.readers.edges import Columns
 from coblock.io.readers.text import TextLayout
 from coblock.kernels import Floats, Indices, moves
+from coblock.kernels.cvb0 import BatchResult
 from coblock.kernels.moves import SideCounts
 from coblock.model.partition import Partition
 from coblock.model.relation import RelationData
@@ -126,14 +127,14 @@ class DaskEngine:
         numbers = None if uniform is None else np.split(uniform, [relation.sizes[0]])
         update = partial(tasks.give_labels, probability=probability is not None)
         sweep = ("label", self._batches(pool, update, numbers), partition.hyper, partition.blocks)
-        for d, objects, deltas in pool.log.run(pool.shards, send, *sweep):
-            partition.labels[d][objects] = np.concatenate([x.memberships.hard for x in deltas])
-            partition.blocks.apply_delta(d, *total_delta(deltas))
-            log_normaliser = [part.log_normaliser for delta in deltas for part in delta.parts]
-            total += float(np.concatenate(log_normaliser).sum())
+        for objects, delta in pool.log.run(pool.shards, send, *sweep):
+            for some, memberships in delta.memberships:
+                partition.labels[delta.d][some.start : some.stop] = memberships.hard
+            partition.blocks.apply_delta(delta.d, *delta.changes)
+            total += delta.sums.total[0]
             if probability is not None:
-                added = [x.probability.to_dense() for x in deltas if x.probability is not None]
-                probability[d][objects] += np.concatenate(added)
+                added = [chance.to_dense() for chance in delta.probability]
+                probability[delta.d][objects] += np.concatenate(added)
         relation.remember_counts(partition.labels, partition.blocks.links, partition.blocks.unseen)
         return total
 
@@ -146,13 +147,13 @@ class DaskEngine:
         send = partial(pool.send_memberships, state.q)
         update = partial(tasks.update_memberships, step=step)
         sweep = ("update", self._batches(pool, update), state.hyper, state.blocks)
-        for d, objects, deltas in pool.log.run(pool.shards, send, *sweep):
-            results = [part for delta in deltas for part in delta.parts]
-            fresh = np.concatenate([delta.memberships.to_dense() for delta in deltas])
-            leave_one_out += sum(float(part.log_normaliser.sum()) for part in results)
-            entropy += sum(float(part.entropy.sum()) for part in results)
+        for objects, delta in pool.log.run(pool.shards, send, *sweep):
+            d, fresh = delta.d, np.concatenate([q.to_dense() for _, q in delta.memberships])
+            totals = delta.sums.total
+            leave_one_out, entropy = leave_one_out + totals[0], entropy + totals[1]
             moved[d] += float(np.abs(fresh - state.q[d][objects]).sum())
-            local.apply_batch(state, d, objects, fresh, results)
+            whole = BatchResult(local.NO_NUMBERS, local.NO_NUMBERS, fresh, *totals[2:])
+            local.apply_batch(state, d, objects, fresh, [whole])
         pool.log.mark_replicated(state.q, state.blocks)
         change = max(total / size for total, size in zip(moved, sizes, strict=True))
         return SoftSweep(leave_one_out, entropy, change)
@@ -222,7 +223,7 @@ def _run_trials(
         results = zip(*pool.map(name, function, profiles, *message), strict=True)
         return [np.stack(tables).sum(0, dtype=np.int64) for tables in results]
 
-    counted = count("seed", tasks.count_seeds, *(where[seeds] for where in pool.layouts[d].home))
+    counted = count("seed", tasks.count_seeds, *pool.layouts[d].find(seeds))
     shape, active = (clusters.size, 2, -1), np.arange(clusters.size)
     tables: Tables = [*(table.reshape(shape) for table in counted), np.ones(shape[:2], np.int64)]
     before = [table.copy() for table in tables]

@@ -201,7 +201,7 @@ def cut_file(
     for codes, index in zip(edges.ends, (rows, columns), strict=True):
         number = index.numbers[file]
         ends.append(codes + np.int32(number) if isinstance(number, int) else number[codes])
-    shard, position = (home[ends[d]] for home in layout.home)
+    shard, position = layout.find(ends[d])
     order = np.argsort(shard, kind="stable")
     borders = np.cumsum(np.bincount(shard, minlength=layout.shards))[:-1]
     arrays = (position, ends[1 - d], edges.states)

@@ -26,6 +26,7 @@ from coblock.kernels.spectral import LinkScales
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.bernoulli import Bernoulli
 from coblock.model.relation import BinaryRelation
+from coblock.model.sums import FAN_IN, chunks
 
 Layouts: TypeAlias = tuple[ShardLayout, ShardLayout]
 Task: TypeAlias = Callable[..., Any]
@@ -212,22 +213,34 @@ class ShardedRelation:
     def expected_cells(self, q: list[Floats], hard: list[Indices]) -> CellTables:
         """Return the sums over links and over unseen cells of q_ik q_jl.
 
-        The shards add their cells one after another, batch by batch, so that the order of the
-        additions is that of one machine. Sums of hard labels are whole numbers in any order.
+        Chunks of rows are added one after another, then their sums in a tree, as on one machine.
+        Sums of hard labels are whole numbers in any order.
         """
         pool, layout = self.pool, self.pool.layouts[0]
-        sums: Any = None
         pool.log.reset()  # the replicas belong to other memberships
         if all((labels >= 0).all() for labels in hard):
             return self._count(hard, (q[0].shape[1], q[1].shape[1]))
-        snapshot = pool.send_memberships(q)
+        snapshot, spans = pool.send_memberships(q), layout.in_order()
         with plain_errors(pool.client):
-            for b in range(layout.batches):
-                for s in (s for s in range(layout.shards) if layout.parts(s, b)):
-                    message = (sums, pool.shards[0][s], snapshot, b)
-                    key = task_key("expect")
-                    sums = pool.client.submit(tasks.add_expected_cells, *message, key=key)
-        ((links, unseen),) = gather_results(pool.client, [sums])
+            terms: list[Any] = []
+            for chunk in chunks(layout.size):
+                sums: Any = None
+                for s, span in spans:
+                    rows = range(max(span.start, chunk.start), min(span.stop, chunk.stop))
+                    if rows:
+                        message = (sums, pool.shards[0][s], snapshot, rows)
+                        key = task_key("expect")
+                        sums = pool.client.submit(tasks.add_expected_cells, *message, key=key)
+                terms.append(sums)
+            while len(terms) > 1:
+                groups = [terms[at : at + FAN_IN] for at in range(0, len(terms), FAN_IN)]
+                keys = [task_key("add") for _ in groups]
+                submit = pool.client.submit
+                terms = [
+                    submit(tasks.add_tables, *each, key=k)
+                    for k, each in zip(keys, groups, strict=True)
+                ]
+        ((links, unseen),) = gather_results(pool.client, terms)
         return writable(links), writable(unseen)
 
     def cells_by_object(self, d: int) -> list[NDArray[Any]]:

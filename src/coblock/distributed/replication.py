@@ -7,34 +7,37 @@ one may have a stale replica; the remaining batches are then submitted again, af
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from uuid import uuid4
 
 import numpy as np
 from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from numpy.typing import NDArray
 
-from coblock.distributed.client import gather_results, plain_errors, send, task_key
+from coblock.distributed.client import gather_results, plain_errors, send_message, task_key
 from coblock.kernels import BlockTables, DomainView, Floats, Incidence, Indices
-from coblock.kernels.cvb0 import BatchResult
 from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.relation import BinaryRelation
 from coblock.model.state import reorder_labels
+from coblock.model.sums import FAN_IN, PartialSums
 
 DOMAINS = ("rows", "columns")
 LONGEST_LOG = 400  # entries; a longer log is replaced by a new snapshot
+MOST_MESSAGES = 4  # that a worker receives of one batch
 GATHERINGS = 4  # of the results of one sweep: fewer messages than one for each batch
 NO_OFFSET, NO_ENDS, NOTHING = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0)
 NO_CELLS = Incidence(NO_OFFSET, NO_ENDS, NO_OFFSET, NO_ENDS)
 NO_RELATION = BinaryRelation("bipartite", (0, 0), ((NO_CELLS,), (NO_CELLS,)), NOTHING, NOTHING)
+Tables: TypeAlias = tuple[NDArray[Any], ...]
 Shards: TypeAlias = tuple[list[Future], list[Future]]  # by row and by column
 
 
@@ -82,22 +85,43 @@ Snapshot: TypeAlias = tuple[SparseMemberships, ...]  # of all objects, by domain
 
 @dataclass(frozen=True, slots=True)
 class BatchDelta:
-    """New memberships of the objects of one batch on one shard, and the changes of the counts."""
+    """New memberships of objects of one batch, on some shards, and the changes of the counts."""
 
     version: int
     d: int
-    objects: range
-    memberships: SparseMemberships
-    parts: list[BatchResult]  # in the order of the parts, without the memberships
-    probability: SparseMemberships | None = None  # of the clusters, where labels were drawn
+    memberships: list[tuple[range, SparseMemberships]]  # of consecutive objects, ascending
+    sums: PartialSums  # over parts: log normalisers, entropies, changes of m, links and unseen
+    counts: Tables | None = None  # changes by labels: whole numbers, which are not in ``sums``
+    probability: list[SparseMemberships] = field(default_factory=list)  # where labels were drawn
+
+    @classmethod
+    def merge(cls, deltas: Sequence["BatchDelta"]) -> "BatchDelta":
+        """Return the deltas of consecutive shards as one; the bits do not depend on the shards."""
+        first = deltas[0]
+        if len(deltas) == 1:
+            return first
+        counts = first.counts
+        if counts is not None:  # int64: the sum may be too large for four bytes
+            terms: Any = zip(*(delta.counts for delta in deltas), strict=True)
+            counts = tuple(compact_counts(np.add.reduce(each, dtype=np.int64)) for each in terms)
+        memberships = list(chain.from_iterable(delta.memberships for delta in deltas))
+        probability = list(chain.from_iterable(delta.probability for delta in deltas))
+        sums = PartialSums.merge([delta.sums for delta in deltas])
+        return cls(first.version, first.d, memberships, sums, counts, probability)
+
+    @property
+    def changes(self) -> Tables:
+        """The changes of m, links and unseen cells of a whole batch."""
+        return self.sums.total[-3:] if self.counts is None else self.counts
 
 
 @dataclass(frozen=True, slots=True)
-class Reordering:
-    """A change of the order of the clusters of each domain."""
+class SweepStart:
+    """The order of the clusters of each domain, where it has changed, and the hyperparameters."""
 
     version: int
-    order: list[Any]  # arrays of clusters
+    order: list[Any] | None  # arrays of clusters
+    hyper: Hyperparameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +129,12 @@ class StaleReplica:
     """The result of a task whose worker has not got all deltas before it."""
 
 
-def total_delta(batch: list[BatchDelta]) -> tuple[Floats, Floats, Floats]:
-    """Return the changes of sizes and sums of a batch, added in the order of its parts."""
-    parts = [part for delta in batch for part in delta.parts]
-    deltas = zip(*((part.m, part.links, part.unseen) for part in parts), strict=True)
-    m, links, unseen = (np.sum(delta, axis=0) for delta in deltas)
-    return m, links, unseen
+def merge_deltas(*deltas: BatchDelta | StaleReplica) -> BatchDelta | StaleReplica:
+    """Return the deltas of a group of shards as one, so that fewer messages go to each worker."""
+    for delta in deltas:
+        if isinstance(delta, StaleReplica):
+            return delta
+    return BatchDelta.merge(cast(Sequence[BatchDelta], deltas))
 
 
 @dataclass(slots=True)
@@ -159,24 +183,27 @@ class DomainReplica:
 
 @dataclass(slots=True)
 class Replica:
-    """Memberships of both domains and their counts, at one version of the log."""
+    """Memberships of both domains, their counts and hyperparameters, at one version of the log."""
 
     snapshot: int  # version of the snapshot it was made from
     version: int
     domains: list[DomainReplica]
     blocks: Blocks
+    hyper: Hyperparameters
 
     def apply(self, entry: list[Any]) -> None:
-        """Apply the next entry of the log: the deltas of all shards of a batch, or an order."""
-        if isinstance(entry[0], Reordering):
-            for domain, order in zip(self.domains, entry[0].order, strict=True):
-                domain.reorder(order)
-            self.blocks = self.blocks.reorder(entry[0].order)
+        """Apply the next entry of the log: the deltas of a batch, or the start of a sweep."""
+        if isinstance(entry[0], SweepStart):
+            self.hyper = entry[0].hyper
+            if entry[0].order is not None:
+                for domain, order in zip(self.domains, entry[0].order, strict=True):
+                    domain.reorder(order)
+                self.blocks = self.blocks.reorder(entry[0].order)
         else:
-            d = entry[0].d
-            for delta in entry:
-                self.domains[d].update(delta.objects, delta.memberships)
-            self.blocks.apply_delta(d, *total_delta(entry))
+            delta = BatchDelta.merge(entry)
+            for objects, memberships in delta.memberships:
+                self.domains[delta.d].update(objects, memberships)
+            self.blocks.apply_delta(delta.d, *delta.changes)
         self.version += 1
 
     def view(self, d: int) -> DomainView:
@@ -184,9 +211,9 @@ class Replica:
         domain = self.domains[d]
         return domain_view(NO_CELLS, domain.q, domain.hard, self.blocks.m[d], 1.0)
 
-    def tables(self, d: int, hyper: Hyperparameters) -> BlockTables:
+    def tables(self, d: int) -> BlockTables:
         """Return the block tables seen from domain ``d``."""
-        tables = (self.blocks.n, self.blocks.N, *hyper.tables(self.blocks.clusters))
+        tables = (self.blocks.n, self.blocks.N, *self.hyper.tables(self.blocks.clusters))
         return BlockTables(*(np.array(t if d == 0 else t.T, order="C") for t in tables))
 
 
@@ -199,18 +226,17 @@ class WorkerState(WorkerPlugin):
         self.replica: Replica | None = None
 
 
-Update: TypeAlias = Callable[..., BatchDelta]  # of a shard, with a replica and hyperparameters
+Update: TypeAlias = Callable[..., BatchDelta]  # of a shard, with a replica
 Batch: TypeAlias = tuple[int, Indices, dict[int, Update]]  # domain, objects, updates by shard
 
 
 def run_batch(
     shard: Any,
     update: Update,
-    hyper: Hyperparameters,
     plugin: str,
     version: int,
     since: int,
-    snapshot: tuple[Snapshot, Blocks] | None,
+    snapshot: tuple[Snapshot, Blocks, Hyperparameters] | None,
     entries: list[list[Any]],
 ) -> BatchDelta | StaleReplica:
     """Update the objects of a batch with the replica of this worker at ``version`` of the log.
@@ -225,7 +251,7 @@ def run_batch(
         if snapshot and (replica is None or replica.snapshot != since):
             state.replica = replica = None  # frees memory
             domains = list(map(DomainReplica.from_sparse, snapshot[0]))
-            state.replica = replica = Replica(since, since, domains, deepcopy(snapshot[1]))
+            state.replica = replica = Replica(since, since, domains, *deepcopy(snapshot[1:]))
         for entry in entries:
             if replica is None or any(isinstance(delta, StaleReplica) for delta in entry):
                 return StaleReplica()
@@ -233,12 +259,16 @@ def run_batch(
                 replica.apply(entry)
     if replica is None or replica.version != version:
         return StaleReplica()
-    return update(shard, replica, hyper)
+    return update(shard, replica)
 
 
 @dataclass
 class DeltaLog:
-    """The client's log: all batches of a sweep are one graph, in which workers exchange deltas."""
+    """The client's log: all batches of a sweep are one graph, in which workers exchange deltas.
+
+    The deltas of a batch are merged in groups of shards, and these again, until each worker
+    receives few.
+    """
 
     client: Client
     version: int = 0
@@ -247,10 +277,11 @@ class DeltaLog:
     _entries: dict[int, list[Any]] = field(default_factory=dict)  # deltas by version
     _received: dict[tuple[int, int], int] = field(default_factory=dict)  # version, by d and shard
     _replicated: tuple[list[Floats], list[Floats]] | None = None  # q and m of the replicas
+    _order: list[Any] | None = None  # of the clusters, since the replicas were updated
 
     def reset(self) -> None:
         """Release all entries: the next sweep starts with a snapshot."""
-        self._snapshot, self._replicated = None, None
+        self._snapshot = self._replicated = self._order = None
         self._entries.clear()
         self._received.clear()
 
@@ -272,9 +303,8 @@ class DeltaLog:
         if replicated is not None and len(self._entries) <= LONGEST_LOG:
             orders = list(map(find_order, *replicated, q, blocks.m))
             if all(order is not None for order in orders):
-                if any(old is not new for old, new in zip(replicated[0], q, strict=True)):
-                    self.version += 1
-                    self._entries[self.version] = [Reordering(self.version, orders)]
+                same = all(old is new for old, new in zip(replicated[0], q, strict=True))
+                self._order = None if same else orders
                 return
         self.reset()
 
@@ -286,10 +316,10 @@ class DeltaLog:
         batches: list[Batch],
         hyper: Hyperparameters,
         blocks: Blocks,
-    ) -> Iterator[tuple[int, Indices, list[BatchDelta]]]:
-        """Run the batches of a sweep; yield domain, objects and the deltas of the shards of each.
+    ) -> Iterator[tuple[Indices, BatchDelta]]:
+        """Run the batches of a sweep; yield the objects and the delta of each.
 
-        The caller applies the deltas to the client's state before it asks for the next batch.
+        The caller applies the delta to the client's state before it asks for the next batch.
         """
         remaining, at_once = deque(batches), -(-len(batches) // GATHERINGS)
         if self._plugin is None:
@@ -297,28 +327,27 @@ class DeltaLog:
             with plain_errors(self.client):
                 self.client.register_plugin(WorkerState(), self._plugin)
         while remaining:
+            self.version += 1
             if self._snapshot is None:
-                self.version += 1
-                self._snapshot = self.version, [send_memberships(), detach(blocks)]
-            pending = self._submit(name, list(remaining), hyper, shards)
+                counts = send_message(self.client, detach(blocks), "counts")
+                self._snapshot = self.version, [send_memberships(), counts, hyper.copy()]
+            else:
+                start = SweepStart(self.version, self._order, hyper.copy())
+                self._entries[self.version], self._order = [start], None
+            pending = self._submit(name, list(remaining), shards)
             while pending:
                 for deltas in self._gather(pending, at_once):
                     if any(isinstance(delta, StaleReplica) for delta in deltas):
                         self.reset()
                         pending.clear()
                         break
-                    d, objects, _ = remaining.popleft()
-                    yield d, objects, deltas
+                    yield remaining.popleft()[1], BatchDelta.merge(deltas)
 
-    def _submit(
-        self, name: str, batches: list[Batch], hyper: Hyperparameters, shards: Shards
-    ) -> deque[list[Future]]:
+    def _submit(self, name: str, batches: list[Batch], shards: Shards) -> deque[list[Future]]:
         """Submit all batches as one graph and add them to the log; return the futures of each."""
         assert self._snapshot is not None
-        sweep, (since, snapshot) = uuid4().hex, self._snapshot
-        sent = f"coblock-hyperparameters-{sweep}"
-        graph: dict[str, Any] = {sent: (send, hyper.copy())}
-        submitted: dict[int, list[str]] = {}  # keys of the tasks of each batch, by version
+        sweep, (since, snapshot), graph = uuid4().hex, self._snapshot, dict[str, Any]()
+        submitted: dict[int, list[str]] = {}  # keys of the merged deltas of each batch, by version
         for d, _, updates in batches:
             keys = []
             for s, update in updates.items():
@@ -327,10 +356,14 @@ class DeltaLog:
                 lacking = None if received else snapshot
                 key = f"coblock-{name}-{DOMAINS[d]}-{sweep}-{self.version + 1}-{s}"
                 position = (self._plugin, self.version, since, lacking, entries)
-                graph[key] = (run_batch, shards[d][s], update, sent, *position)
+                graph[key] = (run_batch, shards[d][s], update, *position)
                 self._received[d, s] = self.version
                 keys.append(key)
             self.version += 1
+            while len(keys) > MOST_MESSAGES:
+                groups = [keys[at : at + FAN_IN] for at in range(0, len(keys), FAN_IN)]
+                keys = [f"coblock-merge-{group[0]}" for group in groups]
+                graph |= {k: (merge_deltas, *of) for k, of in zip(keys, groups, strict=True)}
             self._entries[self.version] = submitted[self.version] = keys
         with plain_errors(self.client):
             futures = self.client.get(graph, list(submitted.values()), sync=False)

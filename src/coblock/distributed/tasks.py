@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,18 +22,18 @@ from coblock.distributed.replication import (
 from coblock.inference.engine import NO_TABLE, empty_batch_result, label_kernel, parts
 from coblock.inference.start import cell_counts, expected_degrees, link_product
 from coblock.kernels import Floats, Incidence, Indices, moves
-from coblock.kernels.cvb0 import BatchResult, update_batch
+from coblock.kernels.cvb0 import update_batch
 from coblock.kernels.gather import add_label_counts, add_outer_sums, relabel
 from coblock.kernels.moves import SideCounts
 from coblock.kernels.score import score_tables
 from coblock.kernels.spectral import LinkScales
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.sums import PartialSums, segment
 
 Tables: TypeAlias = Sequence[NDArray[Any]]  # n, N (trials, 2, L) and m (trials, 2) of both sides
 CellTables: TypeAlias = tuple[Floats, Floats]  # links and unseen cells of each block
 Prior: TypeAlias = tuple[float, float]
-PER_OBJECT = ("log_normaliser", "entropy")  # of which the client needs the sums of each part
 
 
 @dataclass(frozen=True)
@@ -61,33 +62,55 @@ class ShardLayout:
         """Batches of a sweep."""
         return -(-self.size // self.batch)
 
-    def parts(self, shard: int, b: int) -> list[range]:
-        """Return the objects of each part of batch ``b`` that a shard holds, in ascending order."""
+    def parts(self, shard: int, b: int) -> dict[int, range]:
+        """Return the objects of each part of batch ``b`` that a shard holds, by its number."""
         start, stop = b * self.batch, min((b + 1) * self.batch, self.size)
-        return [
-            range(start + part.start, min(start + part.stop, stop))
+        return {
+            number: range(start + part.start, min(start + part.stop, stop))
             for number, part in enumerate(parts(stop - start))
             if number * self.shards // self.most == shard
-        ]
+        }
+
+    def count_parts(self, b: int) -> int:
+        """Return the number of parts of batch ``b`` on all shards."""
+        return len(parts(min(self.batch, self.size - b * self.batch)))
 
     def span(self, shard: int, b: int) -> range:
         """Return the objects of a shard in batch ``b``, which are contiguous."""
-        held = self.parts(shard, b)
-        return range(held[0].start, held[-1].stop) if held else range(0)
+        return self._spans[shard][b]
+
+    @cached_property
+    def _spans(self) -> list[list[range]]:
+        """The objects of each shard in each batch."""
+        spans = []
+        for s in range(self.shards):
+            held = [list(self.parts(s, b).values()) for b in range(self.batches)]
+            spans.append([range(h[0].start, h[-1].stop) if h else range(0) for h in held])
+        return spans
 
     def objects(self, shard: int) -> Indices:
         """Return the objects of a shard, ascending."""
-        spans = [np.arange(0)] + [np.array(self.span(shard, b)) for b in range(self.batches)]
+        spans = [np.arange(0)] + [np.array(span) for span in self._spans[shard]]
         return np.concatenate(spans).astype(np.int32)
 
-    @cached_property
-    def home(self) -> tuple[Indices, Indices]:
-        """The shard of every object, and its position in the shard."""
-        shard, position = np.empty(self.size, np.int32), np.empty(self.size, np.int32)
-        for s in range(self.shards):
-            objects = self.objects(s)
-            shard[objects], position[objects] = s, np.arange(objects.size)
-        return shard, position
+    def in_order(self) -> list[tuple[int, range]]:
+        """Return the shard and the objects of each span, ascending by object."""
+        pairs = [(s, span) for s, of_shard in enumerate(self._spans) for span in of_shard if span]
+        return sorted(pairs, key=lambda pair: pair[1].start)
+
+    def find(self, objects: Indices) -> tuple[Indices, Indices]:
+        """Return the shards of objects, and their positions in them."""
+        spans, held = self.in_order(), np.zeros(self.shards, np.int64)
+        table = np.empty((3, len(spans)), np.int64)  # first object, its shard and its position
+        for number, (s, span) in enumerate(spans):
+            table[:, number] = span.start, s, held[s]
+            held[s] += len(span)
+        at = np.searchsorted(table[0], objects, side="right") - 1
+        first, shard, position = table[:, at]
+        return shard.astype(np.int32), (position + objects - first).astype(np.int32)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("size", "batch", "wanted")}
 
 
 @dataclass(frozen=True)
@@ -105,10 +128,9 @@ class Shard:
         return self.layout.objects(self.number)
 
     def segment(self, objects: range) -> Incidence:
-        """Return the cells of the objects in one batch, without a copy."""
+        """Return the cells of consecutive objects of the shard, without a copy."""
         first, last = np.searchsorted(self.objects, (objects.start, objects.stop))
-        start, link, unseen_start, unseen = self.incidence
-        return Incidence(start[first : last + 1], link, unseen_start[first : last + 1], unseen)
+        return segment(self.incidence, int(first), int(last))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         incidence = Incidence(*(writable(array) for array in state["incidence"]))
@@ -118,32 +140,30 @@ class Shard:
         return sum(array.nbytes for array in self.incidence)
 
 
-def update_memberships(
-    shard: Shard, replica: Replica, hyper: Hyperparameters, *, b: int, step: float
-) -> BatchDelta:
+def update_memberships(shard: Shard, replica: Replica, *, b: int, step: float) -> BatchDelta:
     """Update memberships by CVB0, in the parts into which the local engine cuts a batch."""
     d, blocks, other = shard.d, replica.blocks, replica.view(1 - shard.d)
     objects = shard.layout.span(shard.number, b)
     first, q = objects.start, replica.domains[d].dense(objects)
     hard = replica.domains[d].hard[first : objects.stop]
-    own = domain_view(shard.segment(objects), q, hard, blocks.m[d], hyper.alpha[d])
-    tables = score_tables(own, replica.tables(d, hyper), other.m)
-    fresh, results = np.empty_like(q), []
-    for part in shard.layout.parts(shard.number, b):
+    own = domain_view(shard.segment(objects), q, hard, blocks.m[d], replica.hyper.alpha[d])
+    tables = score_tables(own, replica.tables(d), other.m)
+    fresh, sums = np.empty_like(q), {}
+    for number, part in shard.layout.parts(shard.number, b).items():
         chosen = np.arange(part.start - first, part.stop - first, dtype=np.int32)
         rows = fresh[part.start - first : part.stop - first]
         result = empty_batch_result(rows, other.m.size, bool(blocks.unseen.any()))
         update_batch(own, other, tables, chosen, step, result)
-        sums = {name: np.array([getattr(result, name).sum()]) for name in PER_OBJECT}
-        results.append(result._replace(fresh=NO_TABLE, **sums))
-    memberships = SparseMemberships.from_dense(fresh)
-    return BatchDelta(replica.version + 1, d, objects, memberships, results)
+        totals = float(result.log_normaliser.sum()), float(result.entropy.sum())
+        sums[0, number] = (*totals, result.m, result.links, result.unseen)
+    memberships = [(objects, SparseMemberships.from_dense(fresh))]
+    partial_sums = PartialSums.merge([PartialSums(shard.layout.count_parts(b), sums)])
+    return BatchDelta(replica.version + 1, d, memberships, partial_sums)
 
 
 def give_labels(
     shard: Shard,
     replica: Replica,
-    hyper: Hyperparameters,
     *,
     b: int | None = None,
     uniform: Floats | None = None,
@@ -158,31 +178,37 @@ def give_labels(
     objects = range(0) if b is None else shard.layout.span(shard.number, b)
     cells = shard.incidence if b is None else shard.segment(objects)
     label = replica.domains[d].hard[shard.objects if b is None else np.array(objects)]
-    own = domain_view(cells, NO_TABLE, label, blocks.m[d], hyper.alpha[d])
-    kernel, tables = label_kernel(own, replica.tables(d, hyper), other.m)
+    own = domain_view(cells, NO_TABLE, label, blocks.m[d], replica.hyper.alpha[d])
+    kernel, tables = label_kernel(own, replica.tables(d), other.m)
     numbers = np.empty(0) if uniform is None else writable(uniform)
     fresh, log_normaliser = np.empty_like(label), np.empty(label.size)
     K, L = own.m.size, other.m.size
-    sums = np.zeros((label.size, K) if probability else (0, 0))
+    chance = np.zeros((label.size, K) if probability else (0, 0))
     every = np.arange(label.size, dtype=np.int32)
-    kernel(own, other, tables, every, numbers, fresh, log_normaliser, sums)
+    kernel(own, other, tables, every, numbers, fresh, log_normaliser, chance)
     m = np.bincount(fresh, minlength=K) - np.bincount(label, minlength=K)
     links, unseen = np.zeros((K, L)), np.zeros((K, L))
     moved = np.flatnonzero(fresh != label).astype(np.int32)
     relabel(own, moved, fresh[moved], label, other.hard, links, unseen)
-    counts = map(compact_counts, (m, links, unseen if blocks.unseen.any() else NO_TABLE))
-    part = BatchResult(log_normaliser, np.empty(0), NO_TABLE, *counts)
-    new = SparseMemberships.from_labels(fresh, K)
-    chance = SparseMemberships.from_dense(sums) if probability else None
-    return BatchDelta(replica.version + 1, d, objects, new, [part], chance)
+    counts = tuple(map(compact_counts, (m, links, unseen if blocks.unseen.any() else NO_TABLE)))
+    chances = [SparseMemberships.from_dense(chance)] if probability else []
+    terms, sums = 0, {}
+    if b is not None:
+        terms = shard.layout.count_parts(b)
+        for number, part in shard.layout.parts(shard.number, b).items():
+            some = slice(part.start - objects.start, part.stop - objects.start)
+            sums[0, number] = (float(log_normaliser[some].sum()),)
+    new = [(objects, SparseMemberships.from_labels(fresh, K))]
+    partial_sums = PartialSums.merge([PartialSums(terms, sums)])
+    return BatchDelta(replica.version + 1, d, new, partial_sums, counts, chances)
 
 
 def label_probabilities(
     shard: Shard, snapshot: Snapshot, blocks: Blocks, hyper: Hyperparameters
-) -> SparseMemberships | None:
+) -> SparseMemberships:
     """Return p(z_i | all other labels) of all objects of a shard."""
-    replica = Replica(0, 0, [domain.unpacked for domain in snapshot], deepcopy(blocks))
-    return give_labels(shard, replica, hyper, probability=True).probability
+    replica = Replica(0, 0, [domain.unpacked for domain in snapshot], deepcopy(blocks), hyper)
+    return give_labels(shard, replica, probability=True).probability[0]
 
 
 def count_cells(shard: Shard, snapshot: Snapshot) -> CellTables:
@@ -195,14 +221,19 @@ def count_cells(shard: Shard, snapshot: Snapshot) -> CellTables:
 
 
 def add_expected_cells(
-    sums: CellTables | None, shard: Shard, snapshot: Snapshot, b: int
+    sums: CellTables | None, shard: Shard, snapshot: Snapshot, objects: range
 ) -> CellTables:
-    """Add q_ik q_jl over the cells of one batch of rows to the sums of those before it."""
+    """Add q_ik q_jl over the cells of consecutive rows of a shard to the sums of those before."""
     own, other = (memberships.unpacked for memberships in snapshot)
-    objects = shard.layout.span(shard.number, b)
     cells, q, shape = shard.segment(objects), own.dense(objects), (own.clusters, other.clusters)
-    links, unseen = (np.zeros(shape) + (0.0 if sums is None else sums[t]) for t in (0, 1))
+    links, unseen = (np.zeros(shape) if sums is None else sums[t].copy() for t in (0, 1))
     add_outer_sums(cells, q, other.q, other.hard, links, unseen)
+    return links, unseen
+
+
+def add_tables(*sums: CellTables) -> CellTables:
+    """Return the sum of the tables of some chunks, one after another."""
+    links, unseen = (reduce(add, tables) for tables in zip(*sums, strict=True))
     return links, unseen
 
 
@@ -239,8 +270,7 @@ class ShardProfiles:
 
     def members(self, k: int) -> Incidence:
         """Return the profiles of the members of a cluster, without a copy."""
-        rows, cells = slice(self.start[k], self.start[k + 1] + 1), self.profiles
-        return Incidence(cells.link_start[rows], cells.link, cells.unseen_start[rows], cells.unseen)
+        return segment(self.profiles, self.start[k], self.start[k + 1])
 
     def sides(self, k: int, tables: Tables, t: int, prior: Prior) -> NDArray[np.int8]:
         """Return the side of each member of cluster ``k``, given the counts of trial ``t``."""

@@ -25,10 +25,12 @@ from coblock.kernels.screen import label_batch, screen_tables
 from coblock.model.partition import Partition
 from coblock.model.relation import RelationData
 from coblock.model.state import SoftState
+from coblock.model.sums import tree_sum
 
 BATCHES = 16  # per sweep and domain, where the user gives no batch size
 SEQUENTIAL_UP_TO = 1000  # objects in all; so few are updated one after another
-PARTS, SMALLEST_PART = 8, 128  # parts of a batch, for threads; objects of a part
+PARTS, SMALLEST_PART = 8, 128  # parts of a batch, for threads and workers; objects of a part
+MOST_PARTS, LARGE_PART = 256, 2048  # the same of large batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,9 @@ class Schedule:
 
 
 def parts(objects: int) -> list[slice]:
-    """Return the parts of a batch that threads share."""
-    size = -(-objects // min(PARTS, max(objects // SMALLEST_PART, 1)))
+    """Return the parts of a batch that threads or workers share; the data alone fix them."""
+    few = min(PARTS, max(objects // SMALLEST_PART, 1))
+    size = -(-objects // max(few, min(objects // LARGE_PART, MOST_PARTS)))
     return [slice(start, start + size) for start in range(0, objects, size)]
 
 
@@ -166,7 +169,7 @@ class LocalEngine:
         for d, objects in self.schedule.coarser(sizes, SEARCH.label_batches).batches(sizes):
             fresh, log_normaliser = self._label(partition, d, objects, numbers[d], tables[d])
             partition.relabel(d, objects, fresh)
-            total += float(log_normaliser.sum())
+            total += tree_sum(float(log_normaliser[p].sum()) for p in parts(objects.size))
             total += more_copies(partition.relation, d, objects) * log_normaliser[-1]
         return total
 
@@ -202,8 +205,8 @@ class LocalEngine:
         leave_one_out, entropy, moved = 0.0, 0.0, [0.0] * len(sizes)
         for d, objects in self.schedule.batches(sizes):
             results, fresh = self._update(state, d, objects, step)
-            leave_one_out += sum(float(part.log_normaliser.sum()) for part in results)
-            entropy += sum(float(part.entropy.sum()) for part in results)
+            leave_one_out += tree_sum(float(part.log_normaliser.sum()) for part in results)
+            entropy += tree_sum(float(part.entropy.sum()) for part in results)
             more = more_copies(state.relation, d, objects)
             if more:
                 leave_one_out += more * results[-1].log_normaliser[-1]
@@ -316,15 +319,14 @@ def apply_batch(
     fresh: Floats,
     results: Iterable[cvb0.BatchResult],
 ) -> None:
-    """Give objects of one domain new memberships and add the changes, part after part."""
+    """Give objects of one domain new memberships and add the changes of the parts."""
     state.q[d][objects] = fresh
     state.hard[d][objects] = hard_labels(fresh)
     if state.relation.repeated:  # a batch changes both ends of its cells
         state.recount()
         return
     deltas = zip(*((part.m, part.links, part.unseen) for part in results), strict=True)
-    m, links, unseen = (np.sum(delta, axis=0) for delta in deltas)
-    state.blocks.apply_delta(d, m, links, unseen)
+    state.blocks.apply_delta(d, *map(tree_sum, deltas))
 
 
 def shared_prior(partition: Partition) -> tuple[float, float]:

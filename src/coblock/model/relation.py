@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.kernels import DomainView, Floats, Incidence, Indices
-from coblock.kernels.gather import add_label_counts, add_outer_sums
+from coblock.kernels.gather import add_label_counts
 from coblock.model import checks
 from coblock.model.checks import Kind
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.bernoulli import Bernoulli
+from coblock.model.sums import sum_expected_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +284,7 @@ class BinaryRelation:
 
     def expected_cells(self, q: list[Floats], hard: list[Indices]) -> tuple[Floats, Floats]:
         """Return the sums over links and over unseen cells of q_ik q_jl."""
-        cells, shape = self.incidence[0][0], (q[0].shape[1], q[-1].shape[1])
-        links, unseen = np.zeros(shape), np.zeros(shape)
-        add_outer_sums(cells, q[0], q[-1], hard[-1], links, unseen)
-        return links, unseen
+        return sum_expected_cells(self.incidence[0][0], q[0], q[-1], hard[-1])
 
     def count_cells(
         self, labels: list[Indices], clusters: tuple[int, int]
