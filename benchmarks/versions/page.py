@@ -38,8 +38,8 @@ HEAD = """# Before and after the restructuring
 Written by `benchmarks/restructuring.py`, which measures two checkouts of coblock with the same code
 on the same machine. Before: commit {before}. After: commit {after}. Machine: {machine}; mean load
 {load:.1f}. Fits have no parameter but the seed and run on one thread. Every measurement has its own
-process, and the checkouts take turns. Compilation is not measured. Rows say "not run" where no round
-is finished, and how many are where some are not.
+process, and the checkouts take turns. Compilation is not measured. A row says "not run" where no
+round is finished, and how many are finished where some are not.
 
 | measure | must | before | after |
 |---|---|---|---|
