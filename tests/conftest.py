@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,8 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
-@pytest.fixture
-def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def few_samples() -> Iterator[None]:
     """Let posterior chains end after a few samples, for tests that are not about their averages.
 
     By default, chains of small relations draw hundreds of samples, most of the time of their fits.
@@ -63,4 +65,20 @@ def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     from coblock.inference import posterior
 
     few = replace(posterior.SEARCH, most_chained=posterior.SEARCH.least_samples)
-    monkeypatch.setattr(posterior, "SEARCH", few)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posterior, "SEARCH", few)
+        yield
+
+
+@pytest.fixture
+def short_chains() -> Iterator[None]:
+    """Fits of a test have few samples."""
+    with few_samples():
+        yield
+
+
+@pytest.fixture(scope="module")
+def short_chains_in_file() -> Iterator[None]:
+    """Fits of all tests and fixtures of a file have few samples."""
+    with few_samples():
+        yield
