@@ -26,7 +26,7 @@ demo: $(VENV)/core.stamp  ## find the blocks in the votes of a US Senate
 	@$(VENV)/bin/coblock demo
 
 test: lint  ## lint, then run every test
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Forged files have digests that fit. atheris has no wheels for some systems. RECORD=--record keeps
 # the figures of docs/robustness.md, which fuzz/record.py writes.

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,10 @@ POSIX_ONLY = [
 collect_ignore = POSIX_ONLY if os.name != "posix" else []
 # Files that take long, the longest first: of two workers, none is left with one of them at the end.
 # The first two compile different kernels.
-LONGEST = ()
+LONGEST = (
+    "multi", "checkpoint", "distributed", "estimator", "multi_degrees", "degrees", "pages",
+    "regimes", "multi_inference", "commands", "multi_cli", "browser", "engine", "moves",
+)  # fmt: skip
 
 
 def _kernel_version() -> str:
@@ -52,8 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
-@pytest.fixture(scope="module")
-def short_chains() -> Iterator[None]:
+@contextmanager
+def few_samples() -> Iterator[None]:
     """Let posterior chains end after a few samples, for tests that are not about their averages.
 
     By default, chains of small relations draw hundreds of samples, most of the time of their fits.
@@ -63,4 +67,18 @@ def short_chains() -> Iterator[None]:
     few = replace(posterior.SEARCH, most_chained=posterior.SEARCH.least_samples)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posterior, "SEARCH", few)
+        yield
+
+
+@pytest.fixture
+def short_chains() -> Iterator[None]:
+    """Fits of a test have few samples."""
+    with few_samples():
+        yield
+
+
+@pytest.fixture(scope="module")
+def short_chains_in_file() -> Iterator[None]:
+    """Fits of all tests and fixtures of a file have few samples."""
+    with few_samples():
         yield

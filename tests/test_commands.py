@@ -32,6 +32,7 @@ from coblock.ui.cli.results import FILES
 from coblock.ui.terminal import evaluation_page
 from fabricated import NASTY
 
+pytestmark = pytest.mark.usefixtures("short_chains_in_file")
 ROWS, COLUMNS = 24, 18
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -137,6 +137,7 @@ SMALL = {"random_state": 0, "max_clusters": 3, "max_iter": 20}
         for kind in ("array", "matrix")
     },
 )
+@pytest.mark.usefixtures("short_chains")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
