@@ -1,7 +1,7 @@
 """Measure sweeps on a Dask cluster of this machine, extrapolate them, and write docs/scale.md.
 
     python benchmarks/scale.py [--data ../shared/data/imdb50k.npz] [--links 1000000 20000000]
-                               [--workers 1 2 4] [--sweeps 5] [--rounds 2]
+                               [--workers 1 2 4] [--sweeps 5] [--rounds 2] [--costs costs.json]
 
 Generated relations have planted blocks and all the same shape. Relations are written as npz files
 to a temporary folder. A round is a local fit with two threads and a fit on the cluster, from the
@@ -11,6 +11,7 @@ cluster write to sockets, counted in each process.
 """
 
 import argparse
+import json
 import logging
 import os
 import platform
@@ -23,26 +24,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 import numpy as np
 import psutil
 from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
+from scale_model import CLUSTERS, Cost, Model, graph_size, measure_grid
 from scipy import sparse
 from scipy.optimize import nnls
 
 from coblock import IRM, __version__
 from coblock.distributed import DaskEngine, release
 from coblock.distributed.loader import BATCHES
-from coblock.inference.engine import PARTS
+from coblock.distributed.replication import MOST_MESSAGES
+from coblock.inference.engine import LARGE_PART, MOST_PARTS, PARTS
+from coblock.model.sums import FAN_IN
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 BLOCKS = (20, 15)
 SHAPE = (200_000, 66_000)  # of the generated relations
 PER_ROW = 25  # links, in the extrapolation
 THREADS = 2  # of the local fits
-STEPS = 2 * BATCHES  # batches of a sweep
 KINDS = {"search": {}, "plain": {"refine": False}}  # sweeps of a default fit; ACVB0 alone
-LIMITS = {"time": 1.5, "wire": 3.0}  # ratios to the local fit, and to the memberships
+LIMITS = {"time": 1.3, "wire": 3.0}  # ratios to the local fit, and to the memberships
 
 
 @dataclass(frozen=True)
@@ -213,52 +218,12 @@ def peak_memory() -> int:
     return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
-@dataclass(frozen=True)
-class Model:
-    """Costs of plain sweeps, fitted to measured runs; no coefficient is negative."""
-
-    latency: float  # seconds per batch
-    message: float  # seconds per batch and worker
-    work: float  # seconds of one core per link, in the relation with the most
-    per_object: float  # bytes per object and sweep, in the relation with the most: to the
-    per_copy: float  # client, and per worker, from one to the other
-    clusters: float  # of that relation, the mean of both sides
-    idle: float  # bytes of a worker before there are links
-    memory: float  # bytes per link, over all workers
-
-    @classmethod
-    def of(cls, runs: list[Run]) -> "Model":
-        """Fit the model to measured runs."""
-        there = [run for run in runs if run.kind == "plain"]
-        cores = os.cpu_count() or 1
-        waits = [
-            max(run.seconds - THREADS * run.local / min(run.workers, cores), 0.0) for run in there
-        ]
-        softest = max(there, key=lambda run: run.wire / run.objects / run.workers).name
-        soft = [run for run in there if run.name == softest]
-        wire = [(run.objects, run.objects * run.workers) for run in soft]
-        held = [(1.0, run.links / run.workers) for run in there]
-        return cls(
-            *nnls(np.array([(STEPS, STEPS * run.workers) for run in there]), np.array(waits))[0],
-            max(THREADS * run.local / run.links for run in there),
-            *_fitted(wire, [run.wire for run in soft]),
-            soft[0].memberships / (8 * soft[0].objects),
-            *_fitted(held, [run.worker_memory for run in there]),
-        )
-
-    def sweep(self, links: float, workers: int) -> float:
-        """Return seconds per sweep if every worker has a core."""
-        return STEPS * (self.latency + self.message * workers) + self.work * links / workers
-
-    def wire(self, objects: float, workers: int) -> float:
-        """Return bytes per sweep over the wire."""
-        return objects * (self.per_object + self.per_copy * workers)
-
-
-def _fitted(terms: list[tuple[float, ...]], measured: list[float]) -> list[float]:
-    """Return coefficients that are not negative, relative errors weighed alike."""
-    y = np.maximum(np.array(measured), 1e-9)
-    return list(nnls(np.array(terms) / y[:, None], np.ones(y.size))[0])
+def memory_of_workers(runs: list[Run]) -> tuple[float, float]:
+    """Return the bytes of a worker without links, and per link over all workers."""
+    y = np.array([run.worker_memory for run in runs])
+    terms = np.array([(1.0, run.links / run.workers) for run in runs])
+    idle, link = nnls(terms / y[:, None], np.ones(y.size))[0]
+    return float(idle), float(link)
 
 
 def size(count: float) -> str:
@@ -270,7 +235,9 @@ def size(count: float) -> str:
     return f"{count:,.3g} TB"
 
 
-def page(runs: list[Run], clients: dict[int, int], command: str, load: float) -> str:
+def page(
+    runs: list[Run], clients: dict[int, int], costs: list[Cost], command: str, load: float
+) -> str:
     """Return the page."""
     lines = [
         "# Beyond one machine: what a fit on a cluster costs",
@@ -307,66 +274,94 @@ def page(runs: list[Run], clients: dict[int, int], command: str, load: float) ->
         "|---|---|",
         *(f"| {links:,} | {size(gained)} |" for links, gained in clients.items()),
     ]
-    return "\n".join([*lines, *model_lines(Model.of(runs)), ""])
+    return "\n".join([*lines, *cost_lines(costs), *model_lines(runs, costs), *LIMITS_OF_A_FIT, ""])
 
 
-def model_lines(model: Model) -> list[str]:
+def cost_lines(costs: list[Cost]) -> list[str]:
+    """Return the CPU time by process."""
+    return [
+        "",
+        "## CPU time by process",
+        "",
+        "Milliseconds of one sweep, less what the processes use while nothing runs. All processes "
+        "share the cores of one machine, so the time of a sweep with many workers says little; "
+        "the CPU time does not depend on the load. *Label* are sweeps over labels, as in the "
+        f"search, *soft* over memberships; K = {CLUSTERS}.",
+        "",
+        "| sweeps | objects | links | workers | scheduler | client | each worker |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {cost.kind} | {cost.objects:,} | {cost.links:,} | {cost.workers} | "
+            f"{1e3 * cost.scheduler:.0f} | {1e3 * cost.client:.0f} | {1e3 * cost.worker:.0f} |"
+            for cost in costs
+        ),
+    ]
+
+
+def model_lines(runs: list[Run], costs: list[Cost]) -> list[str]:
     """Return the model and what it says for larger relations."""
+    models = [Model.fit(kind, costs) for kind in ("label", "soft")]
+    idle, held = memory_of_workers(runs)
     lines = [
         "",
         "## Cost model",
         "",
-        f"- seconds per sweep = {STEPS} batches x ({1e3 * model.latency:.1f} ms + "
-        f"{1e3 * model.message:.1f} ms x workers) + {1e9 * model.work:.0f} ns x links / workers. "
-        "The first part is the time of Dask between two batches: the time on the cluster less the "
-        "work, which is that of the two local threads. The second part is that of the relation "
-        "with the most work per link.",
-        f"- bytes per sweep = objects x ({model.per_object:.0f} + {model.per_copy:.0f} x workers), "
-        "in the relation with the most bytes. A hard label is sent as one or two bytes, soft "
-        "memberships as their nonzero entries.",
-        f"- memory of a worker = {size(model.idle)} (mostly compiled code) + "
-        f"{model.memory:.0f} bytes x links / workers (each link is stored by row and by column) + "
-        "4 bytes x objects, and 8 K bytes for each object with soft memberships.",
-        "- memory of the client = 3 tables of objects x K float64, and the names. It does not "
-        "depend on the number of links.",
+        "Fitted to the CPU times above. Scheduler, client and worker are added up, as if they "
+        "never ran at the same time. The network is not in it.",
+        "",
+        *(model.describe() for model in models),
+        f"- tasks and messages of a batch: one task for each worker, and, beyond {MOST_MESSAGES}, "
+        f"tasks that merge the deltas of {FAN_IN}, so that a worker receives at most "
+        f"{MOST_MESSAGES} messages of a batch. With 64 workers: {graph_size(64)[0]} tasks and "
+        f"{graph_size(64)[1]} messages, instead of 64 and {64 * 64:,} from all to all.",
+        f"- memory of a worker = {size(idle)} (mostly compiled code) + {held:.0f} bytes x links / "
+        "workers + 4 bytes x objects, and 8 K bytes for each object with soft memberships.",
         "",
         "## Extrapolation",
         "",
-        f"With {PER_ROW} links per row and K = {model.clusters:.0f}, and the work per link and the "
-        "bytes per object of the most expensive relation above. These are extrapolations, not "
-        "measurements.",
+        f"With {PER_ROW} links per row. These are extrapolations, not measurements.",
         "",
-        "| links | objects | workers | s per sweep | wire per sweep | memory per worker | client |",
-        "|---|---|---|---|---|---|---|",
+        "| sweeps | links | objects | workers | s per sweep | scheduler | client | worker | "
+        "its share | memory per worker |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for links, workers in ((1e8, 4), (1e9, 8), (1e9, 64), (1e11, 64), (1e11, 1000)):
-        objects = links / PER_ROW * 4 / 3
-        held = model.idle + model.memory * links / workers + 4 * objects
-        used = min(workers, PARTS)
-        lines.append(
-            f"| {links:.0e} | {objects:.1e} | {workers} | {model.sweep(links, used):,.1f} | "
-            f"{size(model.wire(objects, used))} | {size(held)} | "
-            f"{size(3 * objects * model.clusters * 8)} |"
-        )
-    return [*lines, *BREAKS]
+    for model in models:
+        for links, workers in ((1e8, 4), (1e9, 8), (1e9, 64), (1e11, 256)):
+            objects = links / PER_ROW * 4 / 3
+            parts = model.sweep(links, objects, workers)
+            cells = " | ".join(f"{part:,.2f}" for part in (sum(parts.values()), *parts.values()))
+            memory = size(idle + held * links / workers + 4 * objects)
+            lines.append(
+                f"| {model.kind} | {links:.0e} | {objects:.1e} | {workers} | {cells} | {memory} |"
+            )
+    objects = 1e9 / PER_ROW * 4 / 3
+    ratios = [model.seconds(1e9, objects, 64) / model.seconds(1e9, objects, 8) for model in models]
+    lines += ["", "Modelled sweep at 10^9 links, 64 workers \u00f7 8 workers (wanted: 0.2): "]
+    lines[-1] += ", ".join(
+        f"{model.kind} {ratio:.2f}" for model, ratio in zip(models, ratios, strict=True)
+    )
+    lines[-1] += "."
+    return lines
 
 
-BREAKS = [
+LIMITS_OF_A_FIT = [
     "",
     "## Limits, and how to raise them",
     "",
-    f"- **More than {PARTS} threads.** A batch is cut into {PARTS} parts, as on one machine, so "
-    f"more than {PARTS} workers hold data but do not shorten a sweep; the table counts {PARTS}. "
-    "More parts per batch change the bits of both engines alike; that is one constant.",
-    "- **The client's memory**, at about 10^8 objects: memberships are tables there. They would "
-    "stay with the shards, and the client would keep counts only.",
-    "- **Sums of soft memberships** after a cluster is dropped, and twice at the end, go from "
-    "shard to shard to give the bits of one machine, so they take the time of one thread. At "
-    "10^11 links this is hours. They would be added in a tree, on both engines.",
+    f"- **More than {MOST_PARTS} threads.** A batch of a large relation is cut into up to "
+    f"{MOST_PARTS} parts of {LARGE_PART:,} objects or more; a smaller one into {PARTS}.",
+    "- **The client's memory.** Labels are 4 bytes per object there, for each of up to six "
+    "partitions of a search. Memberships are tables of objects x K float64 in soft sweeps, and at "
+    "the end of every fit. They would stay with the shards, and be written by the workers.",
+    "- **Every worker has all labels**, 4 bytes per object, and gets the new ones of all batches.",
     "- **The spectral start** sends a table of objects x 50 float64 twelve times. Start from "
     "labels (`init=`) beyond 10^7 objects, or from the model of a sample.",
     "- **A lost worker** means that its shards are read again from all files, since each has edges "
     "of every shard. Beyond a terabyte the cut files would be kept on disk.",
+    "- **Relations with one domain** count the changes of a batch in a second round of tasks. "
+    "Their soft sweeps send all memberships after each batch.",
+    "- **More than 50 workers** fetch the merged delta of a batch from one worker, which Dask "
+    "limits to 50 at a time: raise distributed.worker.connections.outgoing.",
     "- **Batches of a small relation** cost their latency: below a few million links one machine "
     "is faster.",
 ]
@@ -380,6 +375,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--sweeps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--costs", type=Path, help="CPU times that scale_model.py has written")
     parser.add_argument("--client", nargs=2, metavar=("ADDRESS", "FOLDER"), help="internal")
     chosen = parser.parse_args()
     if chosen.client:
@@ -397,7 +393,9 @@ def main() -> None:
                 runs.append(measure(case, kind, workers, chosen.sweeps, chosen.rounds))
                 loads.append(os.getloadavg()[0])
     command = " ".join(["benchmarks/scale.py", *map(_public, sys.argv[1:])])
-    PAGE.write_text(page(runs, clients, command, float(np.mean(loads))))
+    costs = [Cost(**each) for each in json.loads(chosen.costs.read_text())] if chosen.costs else []
+    costs = costs or measure_grid()
+    PAGE.write_text(page(runs, clients, costs, command, float(np.mean(loads))))
 
 
 def _public(argument: str) -> str:

@@ -402,7 +402,12 @@ def kill_workers(client, stop, when, killed):
         os.kill(busy[0], signal.SIGKILL)
 
 
-def test_two_killed_workers_do_not_change_the_result(client, edges, local):
+@pytest.mark.parametrize("relation", ["bipartite", "directed"])
+def test_two_killed_workers_do_not_change_the_result(client, edges, local, relation):
+    if relation == "directed":
+        data = read(edges.frame, value="value", relation=relation).relation
+        common = {"max_iter": SWEEPS, "tol": 0, "random_state": SEED, "batch_size": BATCH}
+        local = IRM(**common, relation=relation).fit(data)
     moments, stop, killed = [threading.Event(), threading.Event()], threading.Event(), []
 
     def callback(sweep):
@@ -414,7 +419,7 @@ def test_two_killed_workers_do_not_change_the_result(client, edges, local):
     thread = threading.Thread(target=kill_workers, args=(client, stop, moments, killed))
     thread.start()
     try:
-        model = fitted(client, edges.folder, callback=callback)
+        model = fitted(client, edges.folder, callback=callback, relation=relation)
     finally:
         stop.set()
         for moment in moments:
@@ -662,7 +667,7 @@ def test_the_identity_tells_the_data_from_others(client, edges):
 @pytest.mark.parametrize(
     ("parameters", "X", "error", "message"),
     [
-        ({"relation": "directed"}, "folder", ValueError, "only 'bipartite'"),
+        ({"degree_corrected": True}, "folder", ValueError, "Degree correction"),
         ({"inference": "gibbs"}, "folder", ValueError, "one after another"),
         ({"batch_size": 1}, "folder", ValueError, "batch_size=1"),
         ({"batch_size": (1, 9)}, "folder", ValueError, "batch_size=1"),

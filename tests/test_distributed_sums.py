@@ -7,6 +7,7 @@ import logging
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,10 +18,11 @@ pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster
 
-from coblock import IRM
-from coblock.distributed import DaskEngine, release
+from coblock import IRM, read
+from coblock.distributed import DaskEngine, collect, release
 from coblock.distributed.replication import BatchDelta, StaleReplica, merge_deltas
 from coblock.distributed.tasks import ShardLayout
+from coblock.io.readers import ReadError
 from coblock.model.sums import FAN_IN, PartialSums, chunks, tree_sum
 
 SIZES = (330, 210)
@@ -106,6 +108,13 @@ def test_a_stale_delta_makes_its_group_stale():
     assert merge_deltas(delta) is delta
 
 
+def assert_same_bits(there, here):
+    for name in PUBLIC:
+        assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
+    for mine, its in zip(here.trace_, there.trace_, strict=True):
+        assert {**mine, "seconds": 0} == {**its, "seconds": 0}
+
+
 @pytest.mark.usefixtures("many_parts")
 @pytest.mark.parametrize("shards", [3, 11])
 @pytest.mark.parametrize("options", [{"refine": False, "burn_in": 2}, {}], ids=["soft", "default"])
@@ -120,7 +129,47 @@ def test_any_number_of_shards_gives_the_bits_of_one_machine(
     there = IRM(**common, engine=DaskEngine(client, shards=shards)).fit(tmp_path)
     assert [layout.shards for layout in there.result_.relation.pool.layouts] == [shards] * 2
     release(there)
-    for name in PUBLIC:
-        assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
-    for mine, its in zip(here.trace_, there.trace_, strict=True):
-        assert {**mine, "seconds": 0} == {**its, "seconds": 0}
+    assert_same_bits(there, here)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Return edges between named objects, some with themselves, repeated, or without a value."""
+    rng = np.random.default_rng(1)
+    group = rng.integers(0, 3, 150)
+    density = rng.beta(0.3, 1.0, (3, 3)) * 0.4
+    rows, columns = np.nonzero(rng.random((150, 150)) < density[group][:, group])
+    order = rng.permutation(np.append(np.arange(rows.size), np.arange(40)))
+    value = np.where(rng.random(order.size) < 0.05, None, 1.0).tolist()
+    frame = pl.DataFrame({"from": rows[order], "to": columns[order]})
+    return frame.cast(pl.String).with_columns(pl.Series("value", value, dtype=pl.Float64))
+
+
+@pytest.mark.usefixtures("many_parts")
+@pytest.mark.parametrize("kind", ["directed", "undirected"])
+@pytest.mark.parametrize("options", [{"refine": False, "burn_in": 2}, {}], ids=["soft", "default"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_one_domain_gives_the_bits_of_one_machine(client, graph, tmp_path, kind, options):
+    graph.slice(0, graph.height // 2).write_csv(tmp_path / "a.csv")
+    graph.slice(graph.height // 2).write_csv(tmp_path / "b.csv")
+    relation = read(graph, value="value", relation=kind).relation
+    common = {"random_state": 0, "tol": 0, "max_iter": 12, "batch_size": 40, "relation": kind}
+    here = IRM(**common, **options).fit(relation)
+    model = IRM(**common, **options, engine=DaskEngine(client, value="value", shards=5))
+    with pytest.warns(UserWarning, match="links of objects with themselves are left out"):
+        there = model.fit(tmp_path)
+    found = there.result_.relation
+    assert (found.n_links, found.n_unseen) == (relation.n_links, relation.n_unseen)
+    assert (found.n_cells, found.row_names) == (relation.n_cells, relation.row_names)
+    assert here.result_.n_clusters[0] > 1, "labels moved between clusters"
+    assert_same_bits(there, here)
+    collect(there)
+    for mine, its in zip(relation.incidence[0], there.result_.relation.incidence[0], strict=True):
+        for expected, array in zip(mine, its, strict=True):
+            assert_array_equal(array, expected)
+
+
+def test_matrices_of_one_domain_are_square(client, cells, tmp_path):
+    sparse.save_npz(tmp_path / "0.npz", cells)
+    with pytest.raises(ReadError, match="330 rows in all and 210 columns"):
+        IRM(relation="directed", engine=DaskEngine(client)).fit(tmp_path)

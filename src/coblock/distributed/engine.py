@@ -1,9 +1,10 @@
 """The Dask engine: sweeps and moves of a fit run by the workers of a cluster."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from coblock.distributed import tasks
 from coblock.distributed.client import address_of, connect, plain_errors
 from coblock.distributed.loader import load_shards
 from coblock.distributed.relation import ShardedLinks, ShardedRelation, ShardPool
-from coblock.distributed.replication import Batch, Update, compact_counts, detach
+from coblock.distributed.replication import Batch, BatchDelta, Update, compact_counts, detach
 from coblock.distributed.tasks import Prior, Tables
 from coblock.estimator import IRM
 from coblock.inference import engine as local
@@ -43,9 +44,10 @@ class DaskEngine:
     The bits are those of one machine with the same batch sizes and processors of the same kind,
     for any number of workers. Cells stay on the workers; memberships and names are kept here.
     ``IRM.fit`` takes a folder of Parquet, CSV or npz files (or one file) with the same path on
-    every worker. Names are numbered by first appearance, in the order of the file names. Only
-    bipartite relations, ``inference="acvb0"`` or ``"cvb0"``, and batches of at least 2 objects;
-    ``batch_size="auto"`` gives 4 batches of rows and of columns a sweep.
+    every worker. Names are numbered by first appearance, in the order of the file names; in one
+    domain those of all rows come before those of all columns, and edges of an object with itself
+    are left out. Only one relation, ``inference="acvb0"`` or ``"cvb0"``, and batches of at least
+    2 objects; ``batch_size="auto"`` gives 4 batches of each domain a sweep.
 
     Parameters
     ----------
@@ -81,7 +83,7 @@ class DaskEngine:
         self, X: Any, unseen: Any, kind: str, binarize: float | None, settings: Settings
     ) -> ShardedRelation:
         """Load the edges of a folder on the workers and set the schedule for them."""
-        _refuse_local_options(kind, settings, X, unseen)
+        _refuse_local_options(settings, X, unseen)
         client, owned = connect(self.client, self.security), isinstance(self.client, str)
         reader = Reader(kind, Columns(self.row, self.column, self.value), binarize, TextLayout())
         with ExitStack() as opened, plain_errors(client):
@@ -89,8 +91,8 @@ class DaskEngine:
                 opened.callback(client.close)
             relation = load_shards(client, X, reader, settings.batch_size, self.shards, owned)
             opened.pop_all()
-        rows, columns = relation.pool.layouts
-        self.schedule = Schedule((rows.batch, columns.batch))
+        layouts = relation.pool.layouts
+        self.schedule = Schedule((layouts[0].batch, layouts[-1].batch))
         return relation
 
     def __sklearn_clone__(self) -> "DaskEngine":
@@ -126,7 +128,8 @@ class DaskEngine:
         pool.log.reset()
         numbers = None if uniform is None else np.split(uniform, [relation.sizes[0]])
         update = partial(tasks.give_labels, probability=probability is not None)
-        sweep = ("label", self._batches(pool, update, numbers), partition.hyper, partition.blocks)
+        batches = self._batches(pool, update, numbers, count=relation.repeated)
+        sweep = ("label", batches, partition.hyper, partition.blocks)
         for objects, delta in pool.log.run(pool.shards, send, *sweep):
             for some, memberships in delta.memberships:
                 partition.labels[delta.d][some.start : some.stop] = memberships.hard
@@ -144,10 +147,17 @@ class DaskEngine:
         pool.grow()
         pool.log.continue_from(state.q, state.blocks)
         leave_one_out, entropy, moved = 0.0, 0.0, [0.0] * len(sizes)
-        send = partial(pool.send_memberships, state.q)
-        update = partial(tasks.update_memberships, step=step)
-        sweep = ("update", self._batches(pool, update), state.hyper, state.blocks)
-        for objects, delta in pool.log.run(pool.shards, send, *sweep):
+        batches = self._batches(pool, partial(tasks.update_memberships, step=step))
+        # in one domain a batch changes both ends of its cells, and all counts are made again
+        graphs = [[batch] for batch in batches] if state.relation.repeated else [batches]
+
+        def send() -> Future:
+            return pool.send_memberships(state.q)
+
+        def run(some: list[Batch]) -> Iterator[tuple[Indices, BatchDelta]]:
+            yield from pool.log.run(pool.shards, send, "update", some, state.hyper, state.blocks)
+
+        for objects, delta in chain.from_iterable(map(run, graphs)):
             d, fresh = delta.d, np.concatenate([q.to_dense() for _, q in delta.memberships])
             totals = delta.sums.total
             leave_one_out, entropy = leave_one_out + totals[0], entropy + totals[1]
@@ -159,11 +169,19 @@ class DaskEngine:
         return SoftSweep(leave_one_out, entropy, change)
 
     def _batches(
-        self, pool: ShardPool, update: Update, uniform: list[Floats] | None = None
+        self,
+        pool: ShardPool,
+        update: Update,
+        uniform: list[Floats] | None = None,
+        *,
+        count: bool = False,
     ) -> list[Batch]:
-        """Return the batches of a sweep, with the update of each shard and its random numbers."""
+        """Return the batches of a sweep, with the update of each shard and its random numbers.
+
+        ``count``: the changes are counted in a second round, when all labels are known.
+        """
         batches: list[Batch] = []
-        for d, objects in self.schedule.batches((pool.layouts[0].size, pool.layouts[1].size)):
+        for d, objects in self.schedule.batches(tuple(layout.size for layout in pool.layouts)):
             layout, b = pool.layouts[d], int(objects[0]) // pool.layouts[d].batch
             updates: dict[int, Update] = {}
             for s in range(layout.shards):
@@ -171,14 +189,17 @@ class DaskEngine:
                 drawn = {"uniform": uniform[d][held.start : held.stop]} if uniform else {}
                 if held:
                     updates[s] = partial(update, b=b, **drawn)
-            batches.append((d, objects, updates))
+            rounds = [updates]
+            if count:
+                rounds.append(dict.fromkeys(updates, partial(tasks.count_batch, b=b)))
+            batches.append((d, objects, rounds))
         return batches
 
     def conditional_memberships(self, partition: Partition) -> list[Floats]:
         """Return p(z_i | all other labels) of every object, by domain."""
         pool, found = _sharded(partition.relation).pool, []
         message = (_send_labels(pool, partition), detach(partition.blocks), partition.hyper.copy())
-        for d in (0, 1):
+        for d in range(len(partition.labels)):
             results = pool.map("condition", tasks.label_probabilities, pool.shards[d], *message)
             found.append(pool.join(d, [result.to_dense() for result in results]))
         return found
@@ -189,7 +210,7 @@ class DaskEngine:
         Shards count in whole numbers, so the order of the sums over shards does not matter.
         """
         pool, prior = _sharded(partition.relation).pool, local.shared_prior(partition)
-        label, cells = partition.labels[d], partition.m[1 - d].copy()
+        label, cells = partition.labels[d], partition.m[-1 - d].copy()
         by_label, sizes = np.argsort(label, kind="stable"), partition.m[d].astype(np.int64)
         members = np.split(by_label.astype(np.int32), np.cumsum(sizes)[:-1])
         drawn = zip(members, local.draw_seeds(sizes, rng), strict=True)
@@ -223,7 +244,8 @@ def _run_trials(
         results = zip(*pool.map(name, function, profiles, *message), strict=True)
         return [np.stack(tables).sum(0, dtype=np.int64) for tables in results]
 
-    counted = count("seed", tasks.count_seeds, *pool.layouts[d].find(seeds))
+    where = (*pool.layouts[d].find(seeds), np.repeat(clusters, 2))
+    counted = count("seed", tasks.count_seeds, *where)
     shape, active = (clusters.size, 2, -1), np.arange(clusters.size)
     tables: Tables = [*(table.reshape(shape) for table in counted), np.ones(shape[:2], np.int64)]
     before = [table.copy() for table in tables]
@@ -251,12 +273,9 @@ def _send_labels(pool: ShardPool, partition: Partition) -> Future:
     return pool.send_labels(partition.labels, tuple(m.size for m in partition.m))
 
 
-def _refuse_local_options(relation: str, settings: Settings, X: Any, unseen: Any) -> None:
+def _refuse_local_options(settings: Settings, X: Any, unseen: Any) -> None:
     """Refuse what a cluster cannot do, with what can be done instead."""
     sizes, here = settings.batch_size, "coblock.IRM on one machine."
-    if relation != "bipartite":
-        only = "cannot be fitted on a cluster yet, only 'bipartite'"
-        refuse(f"relation={relation!r} {only}. Use {here}")
     if settings.degree_corrected:
         refuse(f"Degree correction is not possible on a cluster yet. Use {here}")
     if settings.inference not in METHODS:

@@ -1,12 +1,13 @@
 """From edge files to shards, by tasks: names are numbered, and edges are sent to their shards."""
 
+import warnings
 from functools import partial
 from hashlib import blake2b
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from os import fstat
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from distributed import Client, Future, get_worker
@@ -14,13 +15,13 @@ from distributed import Client, Future, get_worker
 from coblock.distributed.client import ClusterError, gather_results, task_key
 from coblock.distributed.relation import Layouts, ShardedRelation, ShardPool, count_threads
 from coblock.distributed.replication import DOMAINS, Shards
-from coblock.distributed.tasks import Shard, ShardLayout, count_by_object
+from coblock.distributed.tasks import Shard, ShardLayout
 from coblock.io import refuse
 from coblock.io.readers import Reader, indexing
 from coblock.io.readers.edges import refuse as refuse_edges
 from coblock.io.readers.indexing import LINK, IndexedEdges, States
 from coblock.kernels import Incidence, Indices
-from coblock.model.checks import check_shape
+from coblock.model.checks import Kind, check_shape
 
 BATCHES = 4  # per sweep and domain; fewer than on one machine, because a batch costs more here
 SUFFIXES = (".parquet", ".csv", ".tsv", ".txt", ".edges", ".npz", ".gz", ".zst")
@@ -89,10 +90,15 @@ def load_shards(
     build = partial(build_shards, client, gather_results(client, [found])[0], reader, batch)
     layouts, futures, numbered = build(shards or count_threads(client))
     pool = ShardPool(client, layouts, futures, None if shards else build, owned)
-    counts = pool.map("describe", count_by_object, futures[0])
-    links, unseen = (sum(int(part.sum()) for part in parts) for parts in zip(*counts, strict=True))
+    counts = pool.map("describe", describe_shard, futures[0])
+    links, unseen, self_links = map(sum, zip(*counts, strict=True))
+    if self_links:
+        told = f"{self_links:,} links of objects with themselves are left out: the diagonal of"
+        warnings.warn(f"{told} {reader.relation} relations is unseen.", UserWarning, stacklevel=2)
     names = pool.map("names", attrgetter("names"), numbered)
-    return ShardedRelation((layouts[0].size, layouts[1].size), links, unseen, pool, *names)
+    shape = (layouts[0].size, layouts[-1].size)
+    kind = cast(Kind, reader.relation)
+    return ShardedRelation(kind, shape, links, unseen, pool, names[0], names[-1])
 
 
 def build_shards(
@@ -104,26 +110,30 @@ def build_shards(
         return client.submit(function, *arguments, key=task_key(name), **options)
 
     files = [submit("read", read_file, source, reader) for source in sources]
-    numbered = []
-    for d in (0, 1):
-        of_domain = attrgetter(("row_names", "column_names")[d])
-        names = [submit(f"names-{DOMAINS[d]}", of_domain, file) for file in files]
-        numbered.append(submit("number", number_objects, d, names))
+    kind, names = reader.relation, []
+    for d, part in enumerate(("row_names", "column_names")):
+        names.append([submit(f"names-{DOMAINS[d]}", attrgetter(part), file) for file in files])
+    number = partial(submit, "number", number_objects)
+    if kind == "bipartite":
+        numbered = [number(d, of_domain, len(files)) for d, of_domain in enumerate(names)]
+    else:
+        numbered = [number(0, names[0] + names[1], len(files))]
     sizes = gather_results(client, [submit("size", attrgetter("size"), one) for one in numbered])
-    check_shape((sizes[0], sizes[1]), "bipartite")
-    rows, columns = (ShardLayout(n, batch_size(batch, d, n), shards) for d, n in enumerate(sizes))
+    check_shape((sizes[0], sizes[-1]), kind)
+    layouts = tuple(ShardLayout(n, batch_size(batch, d, n), shards) for d, n in enumerate(sizes))
     workers, built = sorted(client.nthreads()), []
-    for d, layout in enumerate((rows, columns)):
+    for d, layout in enumerate(layouts):
         side, cuts, built_here = DOMAINS[d], [], []
-        for number, file in enumerate(files):
-            cuts.append(submit(f"cut-{side}", cut_file, file, number, *numbered, d, layout))
+        for at, file in enumerate(files):
+            message = (file, at, numbered[0], numbered[-1], d, layout, kind)
+            cuts.append(submit(f"cut-{side}", cut_file, *message))
         for s in range(layout.shards):  # spread over the workers
             pieces = [submit(f"piece-{side}", itemgetter(s), cut) for cut in cuts]
             place = {"workers": [workers[s % len(workers)]], "allow_other_workers": True}
-            message = (pieces, d, s, layout, sizes[1 - d])
-            built_here.append(submit(f"shard-{side}", build_shard, *message, **place))
+            shard = (pieces, d, s, layout, sizes[-1 - d], kind)
+            built_here.append(submit(f"shard-{side}", build_shard, *shard, **place))
         built.append(built_here)
-    return (rows, columns), (built[0], built[1]), numbered
+    return layouts, tuple(built), numbered
 
 
 def batch_size(wanted: BatchSize, d: int, objects: int) -> int:
@@ -178,42 +188,82 @@ def read_file(source: SourceFile, reader: Reader) -> FileEdges:
     return FileEdges((rows, columns), states, *names)
 
 
-def number_objects(d: int, names: list[Any]) -> NameIndex:
-    """Return the objects of all files, by first appearance; ``names`` are sizes for matrices."""
+def number_objects(d: int, names: list[Any], files: int) -> NameIndex:
+    """Return the objects of all files, by first appearance; ``names`` are sizes for matrices.
+
+    In one domain the names of the columns of all files follow those of the rows.
+    """
     if not isinstance(names[0], int):
         numbers, found = indexing.number_names(names)
         return NameIndex(len(found), found, numbers)
-    if d == 0:
-        return NameIndex(sum(names), None, [0, *accumulate(names)][:-1])
-    if len(set(names)) > 1:
+    rows = [0, *accumulate(names[:files])]
+    columns = names if d == 1 else names[files:]
+    if len(set(columns)) > 1:
         refuse_edges(
-            f"The npz files have from {min(names):,} to {max(names):,} columns. Their rows are "
+            f"The npz files have from {min(columns):,} to {max(columns):,} columns. Their rows are "
             "stacked to one relation, so they must have the same columns."
         )
-    return NameIndex(names[0], None, [0] * len(names))
+    if d == 1:
+        return NameIndex(names[0], None, [0] * len(names))
+    if columns and columns[0] != rows[-1]:
+        refuse_edges(
+            f"The npz files have {rows[-1]:,} rows in all and {columns[0]:,} columns. A relation "
+            "within one set of objects is a square matrix."
+        )
+    return NameIndex(rows[-1], None, rows[:-1] + [0] * len(columns))
 
 
 def cut_file(
-    edges: FileEdges, file: int, rows: NameIndex, columns: NameIndex, d: int, layout: ShardLayout
-) -> list[Cells]:
-    """Return the edges of a file, one piece for each shard of domain ``d``."""
-    ends = []
-    for codes, index in zip(edges.ends, (rows, columns), strict=True):
-        number = index.numbers[file]
+    edges: FileEdges,
+    file: int,
+    rows: NameIndex,
+    columns: NameIndex,
+    d: int,
+    layout: ShardLayout,
+    kind: str,
+) -> list[tuple[Cells, ...]]:
+    """Return the edges of a file by each place of domain ``d``, one piece for each shard."""
+    ends, second = [], 0 if kind == "bipartite" else len(rows.numbers) // 2
+    for codes, index, at in zip(edges.ends, (rows, columns), (file, second + file), strict=True):
+        number = index.numbers[at]
         ends.append(codes + np.int32(number) if isinstance(number, int) else number[codes])
-    shard, position = layout.find(ends[d])
-    order = np.argsort(shard, kind="stable")
-    borders = np.cumsum(np.bincount(shard, minlength=layout.shards))[:-1]
-    arrays = (position, ends[1 - d], edges.states)
-    return list(zip(*(np.split(array[order], borders) for array in arrays), strict=True))
+    if kind == "directed":
+        pairs = [(ends[0], ends[1], edges.states), (ends[1], ends[0], edges.states)]
+    elif kind == "undirected":
+        both = (np.concatenate(ends), np.concatenate(ends[::-1]), np.tile(edges.states, 2))
+        pairs = [both]
+    else:
+        pairs = [(ends[d], ends[1 - d], edges.states)]
+    places = []
+    for own, other, states in pairs:
+        shard, position = layout.find(own)
+        order = np.argsort(shard, kind="stable")
+        borders = np.cumsum(np.bincount(shard, minlength=layout.shards))[:-1]
+        arrays = (np.split(array[order], borders) for array in (position, other, states))
+        places.append(list(zip(*arrays, strict=True)))
+    return list(zip(*places, strict=True))
 
 
-def build_shard(pieces: list[Cells], d: int, s: int, layout: ShardLayout, others: int) -> Shard:
+def build_shard(
+    pieces: list[tuple[Cells, ...]], d: int, s: int, layout: ShardLayout, others: int, kind: str
+) -> Shard:
     """Return the shard of the pieces of all files; of a repeated pair the largest state counts."""
-    objects, ends, states = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
-    given, shape = None if (states == LINK).all() else states, (layout.objects(s).size, others)
-    links, unseen, _ = indexing.compress_edges(objects, ends, given, shape)
-    arrays = (links.indptr, links.indices, unseen.indptr, unseen.indices)
-    kinds = (np.int64, np.int32, np.int64, np.int32)
-    cells = Incidence(*(a.astype(kind) for a, kind in zip(arrays, kinds, strict=True)))
-    return Shard(d, s, layout, cells)
+    places, shape, self_links = [], (layout.objects(s).size, others), 0
+    for of_place in zip(*pieces, strict=True):
+        objects, ends, states = (np.concatenate(arrays) for arrays in zip(*of_place, strict=True))
+        if kind != "bipartite":
+            apart = layout.objects(s)[objects] != ends
+            self_links = np.unique(objects[~apart & (states == LINK)]).size
+            objects, ends, states = objects[apart], ends[apart], states[apart]
+        given = None if (states == LINK).all() else states
+        links, unseen, _ = indexing.compress_edges(objects, ends, given, shape)
+        arrays = (links.indptr, links.indices, unseen.indptr, unseen.indices)
+        kinds = (np.int64, np.int32, np.int64, np.int32)
+        places.append(Incidence(*(a.astype(t) for a, t in zip(arrays, kinds, strict=True))))
+    return Shard(d, s, layout, tuple(places), kind != "bipartite", self_links)
+
+
+def describe_shard(shard: Shard) -> tuple[int, int, int]:
+    """Return the numbers of links, of unseen cells and of links that were left out."""
+    cells = shard.places[0]
+    return cells.link.size, cells.unseen.size, shard.self_links

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import attrgetter
 from threading import Thread
 from typing import Any, ClassVar, TypeAlias
 from weakref import finalize
@@ -17,24 +16,25 @@ from scipy import sparse
 
 from coblock.distributed import tasks
 from coblock.distributed.client import gather_results, plain_errors, send_message, task_key
-from coblock.distributed.replication import NOTHING, DeltaLog, Shards, SparseMemberships, writable
+from coblock.distributed.replication import DeltaLog, Shards, SparseMemberships, writable
 from coblock.distributed.tasks import CellTables, ShardLayout
 from coblock.inference.start import LEAST_DENSITY, degree_scales, link_rates, number_type
 from coblock.io import refuse
 from coblock.kernels import DomainView, Floats, Indices
 from coblock.kernels.spectral import LinkScales
+from coblock.model.checks import Kind
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.bernoulli import Bernoulli
 from coblock.model.relation import BinaryRelation
 from coblock.model.sums import FAN_IN, chunks
 
-Layouts: TypeAlias = tuple[ShardLayout, ShardLayout]
+Layouts: TypeAlias = tuple[ShardLayout, ...]  # of each domain
 Task: TypeAlias = Callable[..., Any]
 
 
 @dataclass
 class ShardPool:
-    """Shards by row and by column, each the result of a task, and the replicas of one fit."""
+    """Shards of each domain, each the result of a task, and the replicas of one fit."""
 
     client: Client
     layouts: Layouts
@@ -120,41 +120,69 @@ def count_threads(client: Client) -> int:
 
 @dataclass
 class ShardedRelation:
-    """A bipartite relation; workers answer what a fit asks of its cells.
+    """A relation whose cells are on workers, which answer what a fit asks of them.
 
     As a context it ends the fit: the shards stay on the workers, unless an error was raised.
     """
 
+    kind: Kind
     shape: tuple[int, int]
-    n_links: int
-    n_unseen: int
+    stored_links: int  # an undirected pair is stored twice
+    stored_unseen: int
     shards: ShardPool | None  # None once the workers have released them
     row_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
     _counted: tuple[list[Indices], Floats] | None = field(default=None, repr=False)
     _digest: str | None = field(default=None, repr=False)
-    kind: ClassVar[str] = "bipartite"
-    repeated: ClassVar[bool] = False
-    symmetric: ClassVar[bool] = False
-    own_link: ClassVar[Floats] = NOTHING
-    own_seen: ClassVar[Floats] = NOTHING
-    copies: ClassVar[tuple[float, ...]] = (1.0, 1.0)
     likelihood: ClassVar[Likelihood] = Bernoulli()
+
+    @property
+    def repeated(self) -> bool:
+        """Whether rows and columns are the same objects."""
+        return self.kind != "bipartite"
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the two places are interchangeable."""
+        return self.kind == "undirected"
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of objects of each domain."""
-        return self.shape
+        return self.shape[:1] if self.repeated else self.shape
+
+    @property
+    def copies(self) -> tuple[float, ...]:
+        """Objects that the last one of each domain stands for: itself."""
+        return (1.0,) * len(self.sizes)
 
     @property
     def n_cells(self) -> int:
         """Number of observed cells."""
-        return self.shape[0] * self.shape[1] - self.n_unseen
+        pairs = self.shape[0] * (self.shape[1] - self.repeated)
+        return pairs // (1 + self.symmetric) - self.n_unseen
 
     @property
     def density(self) -> float:
         """Links per observed cell, 0 where no cell is observed."""
         return self.n_links / self.n_cells if self.n_cells else 0.0
+
+    @property
+    def n_links(self) -> int:
+        """Number of links; an undirected pair counts once."""
+        return self.stored_links // (1 + self.symmetric)
+
+    @property
+    def n_unseen(self) -> int:
+        """Number of unseen cells, without the diagonal of one-domain relations."""
+        return self.stored_unseen // (1 + self.symmetric)
+
+    @property
+    def own_link(self) -> Floats:
+        """Links of objects with themselves, which are not seen."""
+        return np.zeros(self.shape[0] if self.repeated else 0)
+
+    own_seen = own_link
 
     @property
     def incidence(self) -> Any:
@@ -199,13 +227,14 @@ class ShardedRelation:
                 return None
             targets.append(target)
         merged = np.zeros((2, *clusters))
+        rows, columns = targets[0], targets[-1]
         for out, table in zip(merged, tables, strict=True):
-            np.add.at(out, np.ix_(*targets), table[: targets[0].size, : targets[1].size])
+            np.add.at(out, np.ix_(rows, columns), table[: rows.size, : columns.size])
         return merged[0], merged[1]
 
     def _count(self, labels: list[Indices], clusters: tuple[int, int]) -> CellTables:
         """Count the cells on the workers."""
-        snapshot = self.pool.send_labels(labels, clusters)
+        snapshot = self.pool.send_labels(labels, clusters[: len(labels)])
         tables = self.pool.map("count", tasks.count_cells, self.pool.shards[0], snapshot)
         links, unseen = (np.sum(table, axis=0) for table in zip(*tables, strict=True))
         return links, unseen
@@ -219,7 +248,7 @@ class ShardedRelation:
         pool, layout = self.pool, self.pool.layouts[0]
         pool.log.reset()  # the replicas belong to other memberships
         if all((labels >= 0).all() for labels in hard):
-            return self._count(hard, (q[0].shape[1], q[1].shape[1]))
+            return self._count(hard, (q[0].shape[1], q[-1].shape[1]))
         snapshot, spans = pool.send_memberships(q), layout.in_order()
         with plain_errors(pool.client):
             terms: list[Any] = []
@@ -244,9 +273,10 @@ class ShardedRelation:
         return writable(links), writable(unseen)
 
     def cells_by_object(self, d: int) -> list[NDArray[Any]]:
-        """Return the numbers of links and of unseen cells of each object of domain ``d``."""
-        counts = self.pool.map("describe", tasks.count_by_object, self.pool.shards[d])
-        return [self.pool.join(d, list(part)) for part in zip(*counts, strict=True)]
+        """Return the numbers of links and of unseen cells of each row, or column where d is 1."""
+        domain, place = d % len(self.sizes), -d
+        counts = self.pool.map("describe", tasks.count_by_object, self.pool.shards[domain], place)
+        return [self.pool.join(domain, list(part)) for part in zip(*counts, strict=True)]
 
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes the data from others: shape, names, cells of every object."""
@@ -260,7 +290,7 @@ class ShardedRelation:
     def collect(self) -> BinaryRelation:
         """Return the relation with all its cells on this machine."""
         pool, layout, patterns = self.pool, self.pool.layouts[0], []
-        shards = pool.map("collect", attrgetter("incidence"), pool.shards[0])
+        shards = pool.map("collect", tasks.first_place, pool.shards[0])
         order = np.argsort(np.concatenate([layout.objects(s) for s in range(layout.shards)]))
         for first in (0, 2):  # links, unseen cells
             pieces = []
@@ -269,7 +299,9 @@ class ShardedRelation:
                 pieces.append(sparse.csr_array((np.ones(end.size), end, start), shape=shape))
             patterns.append(sparse.csr_array(sparse.vstack(pieces, format="csr")[order]))
         rows, columns = self.row_names, self.column_names
-        return BinaryRelation.from_patterns(*patterns, row_names=rows, column_names=columns)
+        return BinaryRelation.from_patterns(
+            *patterns, kind=self.kind, row_names=rows, column_names=columns
+        )
 
     def release(self) -> None:
         """Free the memory of the workers."""
@@ -296,7 +328,7 @@ class ShardedLinks:
 
     shape: tuple[int, int]
     pool: ShardPool
-    scales: Future  # of both domains
+    scales: tuple[Future, Future]  # of rows and of columns, each with those of the other ends
     density: float
 
     @classmethod
@@ -309,13 +341,17 @@ class ShardedLinks:
             links, unseen = relation.cells_by_object(d)
             rates.append(link_rates(links, unseen, shape[1 - d], kind))
         for d in (0, 1):
-            message = (pool.shards[d], rates[d], rates[1 - d], density)
-            degree = pool.join(d, pool.map("degree", tasks.shard_degrees, *message))
+            domain = d % len(pool.layouts)
+            message = (pool.shards[domain], -d, rates[d], rates[1 - d], density)
+            degree = pool.join(domain, pool.map("degree", tasks.shard_degrees, *message))
             scales.append(LinkScales(degree_scales(degree).astype(kind), rates[d]))
-        return cls(shape, pool, send_message(pool.client, tuple(scales), "scales"), density)
+        rows, columns = scales
+        sent = [send_message(pool.client, s, "scales") for s in ((rows, columns), (columns, rows))]
+        return cls(shape, pool, (sent[0], sent[1]), density)
 
     def product(self, d: int, block: NDArray[Any]) -> NDArray[Any]:
         """Return the product with ``block``, transposed where ``d`` is 1."""
         pool, sent = self.pool, send_message(self.pool.client, block, "block")
-        message = (pool.shards[d], self.scales, self.density, sent)
-        return pool.join(d, pool.map("multiply", tasks.shard_product, *message))
+        domain = d % len(pool.layouts)  # place -d of the shards: the first, or the last
+        message = (pool.shards[domain], -d, self.scales[d], self.density, sent)
+        return pool.join(domain, pool.map("multiply", tasks.shard_product, *message))

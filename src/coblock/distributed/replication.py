@@ -25,6 +25,7 @@ from coblock.distributed.client import gather_results, plain_errors, send_messag
 from coblock.kernels import BlockTables, DomainView, Floats, Incidence, Indices
 from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
+from coblock.model.checks import KINDS, Kind
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.relation import BinaryRelation
 from coblock.model.state import reorder_labels
@@ -37,8 +38,8 @@ GATHERINGS = 4  # of the results of one sweep: fewer messages than one for each 
 NO_OFFSET, NO_ENDS, NOTHING = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0)
 NO_CELLS = Incidence(NO_OFFSET, NO_ENDS, NO_OFFSET, NO_ENDS)
 NO_RELATION = BinaryRelation("bipartite", (0, 0), ((NO_CELLS,), (NO_CELLS,)), NOTHING, NOTHING)
-Tables: TypeAlias = tuple[NDArray[Any], ...]
-Shards: TypeAlias = tuple[list[Future], list[Future]]  # by row and by column
+Counts: TypeAlias = tuple[NDArray[Any], ...]  # changes of m, links and unseen cells
+Shards: TypeAlias = tuple[list[Future], ...]  # of each domain
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class BatchDelta:
     d: int
     memberships: list[tuple[range, SparseMemberships]]  # of consecutive objects, ascending
     sums: PartialSums  # over parts: log normalisers, entropies, changes of m, links and unseen
-    counts: Tables | None = None  # changes by labels: whole numbers, which are not in ``sums``
+    counts: Counts | None = None  # changes by labels: whole numbers, which are not in ``sums``
     probability: list[SparseMemberships] = field(default_factory=list)  # where labels were drawn
 
     @classmethod
@@ -100,9 +101,9 @@ class BatchDelta:
         first = deltas[0]
         if len(deltas) == 1:
             return first
-        counts = first.counts
-        if counts is not None:  # int64: the sum may be too large for four bytes
-            terms: Any = zip(*(delta.counts for delta in deltas), strict=True)
+        found, counts = [delta.counts for delta in deltas if delta.counts is not None], None
+        if found:  # int64: the sum may be too large for four bytes
+            terms = zip(*found, strict=True)
             counts = tuple(compact_counts(np.add.reduce(each, dtype=np.int64)) for each in terms)
         memberships = list(chain.from_iterable(delta.memberships for delta in deltas))
         probability = list(chain.from_iterable(delta.probability for delta in deltas))
@@ -110,7 +111,7 @@ class BatchDelta:
         return cls(first.version, first.d, memberships, sums, counts, probability)
 
     @property
-    def changes(self) -> Tables:
+    def changes(self) -> Counts:
         """The changes of m, links and unseen cells of a whole batch."""
         return self.sums.total[-3:] if self.counts is None else self.counts
 
@@ -183,7 +184,7 @@ class DomainReplica:
 
 @dataclass(slots=True)
 class Replica:
-    """Memberships of both domains, their counts and hyperparameters, at one version of the log."""
+    """Memberships of all domains, their counts and hyperparameters, at one version of the log."""
 
     snapshot: int  # version of the snapshot it was made from
     version: int
@@ -227,7 +228,7 @@ class WorkerState(WorkerPlugin):
 
 
 Update: TypeAlias = Callable[..., BatchDelta]  # of a shard, with a replica
-Batch: TypeAlias = tuple[int, Indices, dict[int, Update]]  # domain, objects, updates by shard
+Batch: TypeAlias = tuple[int, Indices, list[dict[int, Update]]]  # domain, objects, updates by shard
 
 
 def run_batch(
@@ -238,12 +239,13 @@ def run_batch(
     since: int,
     snapshot: tuple[Snapshot, Blocks, Hyperparameters] | None,
     entries: list[list[Any]],
+    *arguments: list[Any],
 ) -> BatchDelta | StaleReplica:
     """Update the objects of a batch with the replica of this worker at ``version`` of the log.
 
     ``entries`` are those that this worker may lack, since the snapshot if there is one, which has
     the version ``since``. A worker is ahead of ``version`` when a lost result is computed again;
-    a replica never goes back.
+    a replica never goes back. ``arguments`` of the update are deltas of the same batch.
     """
     state: Any = get_worker().plugins[plugin]
     with state.lock:
@@ -257,9 +259,10 @@ def run_batch(
                 return StaleReplica()
             if entry[0].version == replica.version + 1:
                 replica.apply(entry)
-    if replica is None or replica.version != version:
+    stale = any(isinstance(delta, StaleReplica) for deltas in arguments for delta in deltas)
+    if stale or replica is None or replica.version != version:
         return StaleReplica()
-    return update(shard, replica)
+    return update(shard, replica, *arguments)
 
 
 @dataclass
@@ -332,8 +335,8 @@ class DeltaLog:
                 counts = send_message(self.client, detach(blocks), "counts")
                 self._snapshot = self.version, [send_memberships(), counts, hyper.copy()]
             else:
-                start = SweepStart(self.version, self._order, hyper.copy())
-                self._entries[self.version], self._order = [start], None
+                self._entries[self.version] = [SweepStart(self.version, self._order, hyper.copy())]
+            self._order = None
             pending = self._submit(name, list(remaining), shards)
             while pending:
                 for deltas in self._gather(pending, at_once):
@@ -348,27 +351,27 @@ class DeltaLog:
         assert self._snapshot is not None
         sweep, (since, snapshot), graph = uuid4().hex, self._snapshot, dict[str, Any]()
         submitted: dict[int, list[str]] = {}  # keys of the merged deltas of each batch, by version
-        for d, _, updates in batches:
-            keys = []
-            for s, update in updates.items():
-                received = self._received.get((d, s), 0)
-                entries = [deltas for at, deltas in self._entries.items() if at > received]
-                lacking = None if received else snapshot
-                key = f"coblock-{name}-{DOMAINS[d]}-{sweep}-{self.version + 1}-{s}"
-                position = (self._plugin, self.version, since, lacking, entries)
-                graph[key] = (run_batch, shards[d][s], update, *position)
-                self._received[d, s] = self.version
-                keys.append(key)
+        for d, _, rounds in batches:
+            found: list[str] = []
+            for number, updates in enumerate(rounds):
+                keys = []
+                for s, update in updates.items():
+                    received = self._received.get((d, s), 0)
+                    entries = [deltas for at, deltas in self._entries.items() if at > received]
+                    lacking = None if received else snapshot
+                    key = f"coblock-{name}-{DOMAINS[d]}-{sweep}-{self.version + 1}-{number}-{s}"
+                    position = (self._plugin, self.version, since, lacking, entries)
+                    earlier = [found] if number else []
+                    graph[key] = (run_batch, shards[d][s], update, *position, *earlier)
+                    self._received[d, s] = self.version
+                    keys.append(key)
+                found = found + _merge_keys(graph, keys)
             self.version += 1
-            while len(keys) > MOST_MESSAGES:
-                groups = [keys[at : at + FAN_IN] for at in range(0, len(keys), FAN_IN)]
-                keys = [f"coblock-merge-{group[0]}" for group in groups]
-                graph |= {k: (merge_deltas, *of) for k, of in zip(keys, groups, strict=True)}
-            self._entries[self.version] = submitted[self.version] = keys
+            self._entries[self.version] = submitted[self.version] = found
         with plain_errors(self.client):
             futures = self.client.get(graph, list(submitted.values()), sync=False)
         self._entries |= zip(submitted, futures, strict=True)
-        numbers = [(d, s) for d in (0, 1) for s in range(len(shards[d]))]
+        numbers = [(d, s) for d, some in enumerate(shards) for s in range(len(some))]
         oldest = min(self._received.get(number, 0) for number in numbers)
         self._entries = {at: deltas for at, deltas in self._entries.items() if at > oldest}
         return deque(futures)
@@ -379,9 +382,20 @@ class DeltaLog:
         return gather_results(self.client, some)
 
 
+def _merge_keys(graph: dict[str, Any], keys: list[str]) -> list[str]:
+    """Add tasks to a graph that merge deltas; return the keys of those that are left."""
+    while len(keys) > MOST_MESSAGES:
+        groups = [keys[at : at + FAN_IN] for at in range(0, len(keys), FAN_IN)]
+        keys = [f"coblock-merge-{group[0]}" for group in groups]
+        graph |= {key: (merge_deltas, *of) for key, of in zip(keys, groups, strict=True)}
+    return keys
+
+
 def detach(blocks: Blocks) -> Blocks:
-    """Return a copy of the counts, without the relation."""
-    return deepcopy(replace(blocks, relation=NO_RELATION))
+    """Return a copy of the counts, without the cells of the relation."""
+    repeated, symmetric = blocks.relation.repeated, blocks.relation.symmetric
+    nothing = replace(NO_RELATION, kind=cast(Kind, KINDS[repeated + symmetric]))
+    return deepcopy(replace(blocks, relation=nothing))
 
 
 def find_order(q_old: Floats, m_old: Floats, q: Floats, m: Floats) -> Indices | None:
@@ -397,7 +411,7 @@ def find_order(q_old: Floats, m_old: Floats, q: Floats, m: Floats) -> Indices | 
 
 
 def domain_view(cells: Incidence, q: Floats, hard: Indices, m: Floats, alpha: float) -> DomainView:
-    """Return objects of a bipartite relation for kernels."""
+    """Return objects with cells at one place for kernels; the other ends are of another domain."""
     return DomainView((cells,), False, NOTHING, NOTHING, q, hard, m, alpha)
 
 

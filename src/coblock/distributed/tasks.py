@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.distributed.replication import (
+    NOTHING,
     BatchDelta,
+    Counts,
     Replica,
     Snapshot,
     SparseMemberships,
@@ -21,7 +23,7 @@ from coblock.distributed.replication import (
 )
 from coblock.inference.engine import NO_TABLE, empty_batch_result, label_kernel, parts
 from coblock.inference.start import cell_counts, expected_degrees, link_product
-from coblock.kernels import Floats, Incidence, Indices, moves
+from coblock.kernels import DomainView, Floats, Incidence, Indices, moves
 from coblock.kernels.cvb0 import update_batch
 from coblock.kernels.gather import add_label_counts, add_outer_sums, relabel
 from coblock.kernels.moves import SideCounts
@@ -120,33 +122,42 @@ class Shard:
     d: int
     number: int
     layout: ShardLayout
-    incidence: Incidence
+    places: tuple[Incidence, ...]  # one for each place of the domain
+    repeated: bool  # whether the other ends are of the same domain
+    self_links: int  # links of objects with themselves, which are left out
 
     @cached_property
     def objects(self) -> Indices:
         """The objects of the shard, ascending."""
         return self.layout.objects(self.number)
 
-    def segment(self, objects: range) -> Incidence:
+    def segment(self, objects: range) -> tuple[Incidence, ...]:
         """Return the cells of consecutive objects of the shard, without a copy."""
-        first, last = np.searchsorted(self.objects, (objects.start, objects.stop))
-        return segment(self.incidence, int(first), int(last))
+        first, last = map(int, np.searchsorted(self.objects, (objects.start, objects.stop)))
+        return tuple(segment(cells, first, last) for cells in self.places)
+
+    def view(
+        self, cells: tuple[Incidence, ...], q: Floats, hard: Indices, m: Floats, alpha: float
+    ) -> DomainView:
+        """Return objects with these cells for kernels; no object has a cell with itself."""
+        nothing = np.zeros(hard.size if self.repeated else 0)
+        return DomainView(cells, self.repeated, nothing, nothing, q, hard, m, alpha)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        incidence = Incidence(*(writable(array) for array in state["incidence"]))
-        self.__dict__.update(state | {"incidence": incidence})
+        places = tuple(Incidence(*map(writable, cells)) for cells in state["places"])
+        self.__dict__.update(state | {"places": places})
 
     def __sizeof__(self) -> int:
-        return sum(array.nbytes for array in self.incidence)
+        return sum(array.nbytes for cells in self.places for array in cells)
 
 
 def update_memberships(shard: Shard, replica: Replica, *, b: int, step: float) -> BatchDelta:
     """Update memberships by CVB0, in the parts into which the local engine cuts a batch."""
-    d, blocks, other = shard.d, replica.blocks, replica.view(1 - shard.d)
+    d, blocks, other = shard.d, replica.blocks, replica.view(-1 - shard.d)
     objects = shard.layout.span(shard.number, b)
     first, q = objects.start, replica.domains[d].dense(objects)
     hard = replica.domains[d].hard[first : objects.stop]
-    own = domain_view(shard.segment(objects), q, hard, blocks.m[d], replica.hyper.alpha[d])
+    own = shard.view(shard.segment(objects), q, hard, blocks.m[d], replica.hyper.alpha[d])
     tables = score_tables(own, replica.tables(d), other.m)
     fresh, sums = np.empty_like(q), {}
     for number, part in shard.layout.parts(shard.number, b).items():
@@ -169,28 +180,22 @@ def give_labels(
     uniform: Floats | None = None,
     probability: bool = False,
 ) -> BatchDelta:
-    """Give the objects of a batch new labels and count the changes, which are whole numbers.
+    """Give the objects of a batch new labels; in two domains count the changes, too.
 
     Random numbers draw the labels; without them the best ones are taken. Without a batch, all
     objects of the shard get labels.
     """
-    d, blocks, other = shard.d, replica.blocks, replica.view(1 - shard.d)
+    d, other = shard.d, replica.view(-1 - shard.d)
     objects = range(0) if b is None else shard.layout.span(shard.number, b)
-    cells = shard.incidence if b is None else shard.segment(objects)
+    cells = shard.places if b is None else shard.segment(objects)
     label = replica.domains[d].hard[shard.objects if b is None else np.array(objects)]
-    own = domain_view(cells, NO_TABLE, label, blocks.m[d], replica.hyper.alpha[d])
+    own = shard.view(cells, NO_TABLE, label, replica.blocks.m[d], replica.hyper.alpha[d])
     kernel, tables = label_kernel(own, replica.tables(d), other.m)
     numbers = np.empty(0) if uniform is None else writable(uniform)
     fresh, log_normaliser = np.empty_like(label), np.empty(label.size)
-    K, L = own.m.size, other.m.size
-    chance = np.zeros((label.size, K) if probability else (0, 0))
+    chance = np.zeros((label.size, own.m.size) if probability else (0, 0))
     every = np.arange(label.size, dtype=np.int32)
     kernel(own, other, tables, every, numbers, fresh, log_normaliser, chance)
-    m = np.bincount(fresh, minlength=K) - np.bincount(label, minlength=K)
-    links, unseen = np.zeros((K, L)), np.zeros((K, L))
-    moved = np.flatnonzero(fresh != label).astype(np.int32)
-    relabel(own, moved, fresh[moved], label, other.hard, links, unseen)
-    counts = tuple(map(compact_counts, (m, links, unseen if blocks.unseen.any() else NO_TABLE)))
     chances = [SparseMemberships.from_dense(chance)] if probability else []
     terms, sums = 0, {}
     if b is not None:
@@ -198,9 +203,56 @@ def give_labels(
         for number, part in shard.layout.parts(shard.number, b).items():
             some = slice(part.start - objects.start, part.stop - objects.start)
             sums[0, number] = (float(log_normaliser[some].sum()),)
-    new = [(objects, SparseMemberships.from_labels(fresh, K))]
+    new = [(objects, SparseMemberships.from_labels(fresh, own.m.size))]
     partial_sums = PartialSums.merge([PartialSums(terms, sums)])
+    counts = None
+    if not shard.repeated:
+        some_unseen = bool(replica.blocks.unseen.any())
+        counts = count_moves(
+            cells, label, fresh, [other.hard], (own.m.size, other.m.size), some_unseen
+        )
     return BatchDelta(replica.version + 1, d, new, partial_sums, counts, chances)
+
+
+def count_moves(
+    cells: tuple[Incidence, ...],
+    label: Indices,
+    fresh: Indices,
+    others: list[Indices],
+    clusters: tuple[int, int],
+    some_unseen: bool,
+) -> Counts:
+    """Return the changes of sizes, links and unseen cells by new labels, as whole numbers.
+
+    ``others`` are the labels of the other ends, of each place. Cells of a second place are counted
+    in the transposed tables.
+    """
+    (K, L), moved = clusters, np.flatnonzero(fresh != label).astype(np.int32)
+    m = np.bincount(fresh, minlength=K) - np.bincount(label, minlength=K)
+    links, unseen = np.zeros((2, K, L))
+    for place, label_other in enumerate(others):
+        tables = (links, unseen) if place == 0 else (links.T, unseen.T)
+        view = domain_view(cells[-place], NO_TABLE, label, NOTHING, 1.0)
+        relabel(view, moved, fresh[moved], label.copy(), label_other, *tables)
+    return tuple(map(compact_counts, (m, links, unseen if some_unseen else NO_TABLE)))
+
+
+def count_batch(
+    shard: Shard, replica: Replica, labelled: Sequence[BatchDelta], *, b: int
+) -> BatchDelta:
+    """Count the changes of a batch of a relation with one domain, once all its labels are known.
+
+    A cell with two moved ends is counted from its old block to a block with one new end, by the
+    object at its second place, and from there to its new block, by the one at its first place.
+    """
+    old, objects = replica.domains[0].hard, shard.layout.span(shard.number, b)
+    new, K = old.copy(), replica.blocks.m[0].size
+    for some, memberships in BatchDelta.merge(labelled).memberships:
+        new[some.start : some.stop] = memberships.hard
+    own, some_unseen = slice(objects.start, objects.stop), bool(replica.blocks.unseen.any())
+    cells = shard.segment(objects)
+    counts = count_moves(cells, old[own], new[own], [new, old], (K, K), some_unseen)
+    return BatchDelta(replica.version + 1, 0, [], PartialSums(0, {}), counts)
 
 
 def label_probabilities(
@@ -213,8 +265,8 @@ def label_probabilities(
 
 def count_cells(shard: Shard, snapshot: Snapshot) -> CellTables:
     """Count links and unseen cells of a shard of rows by the clusters of their ends."""
-    rows, columns = (memberships.unpacked for memberships in snapshot)
-    cells, labels = shard.incidence, (rows.hard[shard.objects], columns.hard)
+    rows, columns = snapshot[0].unpacked, snapshot[-1].unpacked
+    cells, labels = shard.places[0], (rows.hard[shard.objects], columns.hard)
     links, unseen = np.zeros((2, rows.clusters, columns.clusters))
     add_label_counts(cells, *labels, links, unseen)
     return links, unseen
@@ -224,8 +276,9 @@ def add_expected_cells(
     sums: CellTables | None, shard: Shard, snapshot: Snapshot, objects: range
 ) -> CellTables:
     """Add q_ik q_jl over the cells of consecutive rows of a shard to the sums of those before."""
-    own, other = (memberships.unpacked for memberships in snapshot)
-    cells, q, shape = shard.segment(objects), own.dense(objects), (own.clusters, other.clusters)
+    own, other = snapshot[0].unpacked, snapshot[-1].unpacked
+    cells, q = shard.segment(objects)[0], own.dense(objects)
+    shape = (own.clusters, other.clusters)
     links, unseen = (np.zeros(shape) if sums is None else sums[t].copy() for t in (0, 1))
     add_outer_sums(cells, q, other.q, other.hard, links, unseen)
     return links, unseen
@@ -237,25 +290,35 @@ def add_tables(*sums: CellTables) -> CellTables:
     return links, unseen
 
 
-def count_by_object(shard: Shard) -> tuple[Indices, Indices]:
-    """Return the numbers of links and of unseen cells of each object of a shard."""
-    links, unseen = cell_counts(shard.incidence)
+def first_place(shard: Shard) -> Incidence:
+    """Return the cells of the objects of a shard at their first place."""
+    return shard.places[0]
+
+
+def count_by_object(shard: Shard, place: int) -> tuple[Indices, Indices]:
+    """Return the numbers of links and of unseen cells of each object of a shard at a place."""
+    links, unseen = cell_counts(shard.places[place])
     return links.astype(np.int32), unseen.astype(np.int32)
 
 
-def shard_degrees(shard: Shard, rate: Floats, rate_other: Floats, density: float) -> Floats:
-    """Return the expected degrees of the objects of a shard."""
+def shard_degrees(
+    shard: Shard, place: int, rate: Floats, rate_other: Floats, density: float
+) -> Floats:
+    """Return the expected degrees of the objects of a shard at a place."""
     own = writable(rate)[shard.objects]
-    return expected_degrees(shard.incidence, own, writable(rate_other), density)
+    return expected_degrees(shard.places[place], own, writable(rate_other), density)
 
 
 def shard_product(
-    shard: Shard, scales: tuple[LinkScales, LinkScales], density: float, block: Floats
+    shard: Shard, place: int, scales: tuple[LinkScales, LinkScales], density: float, block: Floats
 ) -> Floats:
-    """Return the product of the normalised links of a shard and a dense block."""
-    both = [LinkScales(*map(writable, each)) for each in scales]
-    own = LinkScales(*(values[shard.objects] for values in both[shard.d]))
-    return link_product(shard.incidence, own, both[1 - shard.d], density, writable(block))
+    """Return the product of the normalised links of a shard and a dense block.
+
+    ``scales`` are those of the objects at this place, and of the other ends.
+    """
+    own, others = (LinkScales(*map(writable, each)) for each in scales)
+    own = LinkScales(*(values[shard.objects] for values in own))
+    return link_product(shard.places[place], own, others, density, writable(block))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,35 +329,52 @@ class ShardProfiles:
     start: NDArray[np.int64]  # members of cluster k are from start[k] to start[k + 1] - 1
     position: Indices  # of the objects in the shard
     profiles: Incidence
-    cells: Floats  # (L,)  cells of an object in each block
+    sizes: Floats  # (places, L)  cells of an object in each block
+    repeated: bool
 
     def members(self, k: int) -> Incidence:
         """Return the profiles of the members of a cluster, without a copy."""
         return segment(self.profiles, self.start[k], self.start[k + 1])
 
+    def cells(self, k: int) -> Floats:
+        """Return the cells of a member of cluster ``k`` in each block: none with itself."""
+        cells = self.sizes.copy()
+        if self.repeated:
+            cells[:, k] -= 1.0
+        return cells.ravel()
+
     def sides(self, k: int, tables: Tables, t: int, prior: Prior) -> NDArray[np.int8]:
         """Return the side of each member of cluster ``k``, given the counts of trial ``t``."""
         counts = SideCounts(*(table[t].astype(float) for table in tables))
-        return moves.assign_sides(self.members(k), self.cells, counts, prior)
+        return moves.assign_sides(self.members(k), self.cells(k), counts, prior)
 
 
-def shard_profiles(shard: Shard, snapshot: Snapshot, cells: Floats) -> ShardProfiles:
-    """Return the profiles of all objects of a shard."""
-    own, other = snapshot[shard.d].unpacked, snapshot[1 - shard.d].unpacked
-    cells, label = writable(cells), own.hard[shard.objects]
+def shard_profiles(shard: Shard, snapshot: Snapshot, sizes: Floats) -> ShardProfiles:
+    """Return the profiles of all objects of a shard; ``sizes`` are those of the other clusters."""
+    own, other = snapshot[shard.d].unpacked, snapshot[-1 - shard.d].unpacked
+    label, places = own.hard[shard.objects], len(shard.places)
     position = np.argsort(label, kind="stable").astype(np.int32)
-    domain = domain_view(shard.incidence, np.zeros((0, 0)), label, cells, 1.0)
-    profiles = moves.member_profiles(domain, position, other.hard, cells.size)
+    domain = shard.view(shard.places, NO_TABLE, label, writable(sizes), 1.0)
+    profiles = moves.member_profiles(domain, position, other.hard, sizes.size)
     start = np.concatenate(([0], np.cumsum(np.bincount(label, minlength=own.clusters))))
-    return ShardProfiles(shard.number, start, position, profiles, cells)
+    cells = np.tile(sizes, (places, 1))
+    return ShardProfiles(shard.number, start, position, profiles, cells, shard.repeated)
 
 
-def count_seeds(shard: ShardProfiles, home: Indices, position: Indices) -> Tables:
-    """Return links and observed non-links of each seed, 0 for the seeds of other shards."""
+def count_seeds(
+    shard: ShardProfiles, home: Indices, position: Indices, clusters: Indices
+) -> Tables:
+    """Return links and observed non-links of each seed, 0 for the seeds of other shards.
+
+    ``clusters`` are those of the seeds.
+    """
     at = np.argsort(shard.position)
     mine: NDArray[Any] = np.flatnonzero(home == shard.shard)
-    counts = moves.zero_counts(home.size, shard.cells.size)
-    moves.count_sides(shard.profiles, at[position[mine]], mine, shard.cells, counts)
+    counts = moves.zero_counts(home.size, shard.sizes.size)
+    moves.count_sides(shard.profiles, at[position[mine]], mine, shard.sizes.ravel(), counts)
+    if shard.repeated:
+        cells = counts.N.reshape(home.size, *shard.sizes.shape)
+        cells[mine, :, clusters[mine]] -= 1.0
     return compact_counts(counts.n), compact_counts(counts.N)
 
 
@@ -306,7 +386,7 @@ def assign_and_count(
     for t, k in enumerate(clusters.tolist()):
         side = shard.sides(k, tables, t, prior)
         counts = SideCounts(*(table[t] for table in counted))
-        moves.count_sides(shard.members(k), np.arange(side.size), side, shard.cells, counts)
+        moves.count_sides(shard.members(k), np.arange(side.size), side, shard.cells(k), counts)
     return [compact_counts(table) for table in counted]
 
 

@@ -81,8 +81,13 @@ class Blocks:
         self.n, self.N = np.maximum(n, 0.0), np.maximum(N, 0.0)
 
     def apply_delta(self, d: int, m: Floats, links: Floats, unseen: Floats) -> None:
-        """Add changes of the sizes of domain ``d`` and of the sums over cells seen from it."""
+        """Add changes of the sizes of domain ``d`` and of the sums over cells seen from it.
+
+        In one domain they are those of hard labels.
+        """
         self.m[d] = np.maximum(self.m[d] + m, 0.0)
+        if self.relation.repeated:
+            self.self_pairs = np.diag(self.m[0])
         self.links += links if d == 0 else links.T
         if unseen.size:
             self.unseen += unseen if d == 0 else unseen.T
