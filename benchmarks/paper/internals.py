@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from coblock import IRM, Relation
+from coblock import IRM
 from coblock.inference.convergence import last_change
 from coblock.inference.engine import LocalEngine, Schedule
 from coblock.inference.fit import Start
+from coblock.model.relation import BinaryRelation
 
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, columns and values of held-out cells
 
@@ -32,7 +33,7 @@ class StepwiseFit:
 
     def __init__(
         self,
-        relation: Relation,
+        relation: BinaryRelation,
         parameters: dict[str, Any],
         seed: int,
         start: list[np.ndarray] | None = None,

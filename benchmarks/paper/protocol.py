@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from data import Trial, whole_relation
 
-from coblock import IRM, Relation
+from coblock import IRM
+from coblock.model.relation import BinaryRelation
 from paper.experiments import CURVES, DEFAULT, PICTURES, THRESHOLDS, Job, parameters
 from paper.internals import CRITERIA, OWN, StepwiseFit
 from paper.shapes import SHAPES, draw_shape
@@ -56,7 +57,7 @@ def fit_held_out(job: Job, limits: Limits) -> dict[str, Any]:
     """Fit with a tenth of the cells unseen and score them."""
     trial = Trial.draw(job.relation, job.seed)
     unseen = None if job.method == "acvb0-zeros" else trial.unseen
-    relation = Relation.build(trial.X, unseen=unseen)
+    relation = BinaryRelation.build(trial.X, unseen=unseen)
     curve = (job.relation, job.K) in CURVES or (
         job.method == DEFAULT and job.relation in dict(CURVES)
     )
@@ -75,13 +76,15 @@ def fit_large(job: Job, limits: Limits) -> dict[str, Any]:
         X = draw_shape(SHAPES[job.relation], job.seed)
     else:
         X = whole_relation(job.relation, job.seed)
-    relation = Relation.build(X)
+    relation = BinaryRelation.build(X)
     rows, columns = relation.shape
     size = {"rows": rows, "columns": columns, "links": relation.n_links}
     return follow(relation, job, limits).record | size
 
 
-def follow(relation: Relation, job: Job, limits: Limits, trial: Trial | None = None) -> FollowedFit:
+def follow(
+    relation: BinaryRelation, job: Job, limits: Limits, trial: Trial | None = None
+) -> FollowedFit:
     """Follow a fit until it converges or reaches its limit of sweeps or of time.
 
     A fit that has converged by its own criterion is the result. It is timed until it has converged
@@ -136,7 +139,7 @@ def follow(relation: Relation, job: Job, limits: Limits, trial: Trial | None = N
     return FollowedFit(model, record)
 
 
-def limited_parameters(relation: Relation, job: Job, limits: Limits) -> dict[str, Any]:
+def limited_parameters(relation: BinaryRelation, job: Job, limits: Limits) -> dict[str, Any]:
     """Return the parameters of a fit; a Gibbs chain gets as many sweeps as the limit allows."""
     found = parameters(job.method, job.K)
     if limits.sweeps is not None:

@@ -7,8 +7,8 @@ import numpy as np
 from data import load
 from scipy import sparse
 
-from coblock import Relation
 from coblock.evaluation import hold_out
+from coblock.model.relation import BinaryRelation
 from paper.experiments import Job, parameters
 from paper.internals import StepwiseFit
 from paper.naive import UNSEEN, NaiveState
@@ -25,7 +25,7 @@ def time_naive(job: Job, limits: Limits) -> dict[str, Any]:
     """Time both sweeps of a relation; after a complete naive sweep, compare the memberships."""
     del limits  # the work is bounded
     X = draw_growth(int(job.relation[6:]), job.seed) if job.part == "growth" else load(job.relation)
-    relation = Relation.build(X)
+    relation = BinaryRelation.build(X)
     start = random_start(relation, job)
     linear, after, fit = time_linear(relation, job, start)
     share = 1.0 if 2.0 * np.prod(X.shape) * job.K**2 <= WHOLE_SWEEP_UP_TO else SHARE
@@ -48,12 +48,12 @@ def time_missing(job: Job, limits: Limits) -> dict[str, Any]:
     del limits
     share = float(job.method.removeprefix("unseen"))
     held = hold_out(load(job.relation), share, job.seed)
-    relation = Relation.build(held.X, unseen=held.unseen)
+    relation = BinaryRelation.build(held.X, unseen=held.unseen)
     seconds, _, _ = time_linear(relation, job, random_start(relation, job))
     return {"linear": seconds, "unseen": int(held.rows.size), "links": int(held.X.nnz)}
 
 
-def random_start(relation: Relation, job: Job) -> list[np.ndarray]:
+def random_start(relation: BinaryRelation, job: Job) -> list[np.ndarray]:
     """Return the random soft memberships from which the paper starts."""
     rng = np.random.default_rng(job.seed)
     weights = [rng.random((size, min(job.K, size))) for size in relation.sizes]
@@ -61,7 +61,7 @@ def random_start(relation: Relation, job: Job) -> list[np.ndarray]:
 
 
 def time_linear(
-    relation: Relation, job: Job, start: list[np.ndarray]
+    relation: BinaryRelation, job: Job, start: list[np.ndarray]
 ) -> tuple[float, list[np.ndarray], StepwiseFit]:
     """Return CPU seconds per sweep of CVB0, the memberships after the first one, and the fit.
 
