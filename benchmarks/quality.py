@@ -249,7 +249,7 @@ def main() -> None:
     source = source_version()  # of the imported code: files may change while this runs
     more = " and ".join(f"{times} times as many for {name}" for name, times in MORE_SEEDS.items())
     for name in options.parts:
-        drawn = name in {"planted", "pairs", "chains"}
+        drawn = name in {"planted", "pairs", "chains", "cells"}
         part, count = PARTS[name], options.draws if drawn else options.runs
         seeds = f"{'draws' if drawn else 'seeds'} 0 to {count - 1}"
         seeds += f", {more}" if part.more_seeds else ""

@@ -209,8 +209,7 @@ def test_vb_bound_never_falls_while_hyperparameters_are_learnt(rule, shared, cas
     a, b = float(case.a.flat[0]), float(case.b.flat[0])
     hyper = shared_prior(case.alpha, a, b)
     if not shared:
-        prior = np.array(hyper.tables(case.a.shape))
-        hyper = Hyperparameters(hyper.alpha, prior, per_block=True)
+        hyper = hyper.for_each_block(case.a.shape)
     state = SoftState(case.relation, [q.copy() for q in case.q], hyper)
     run = Variational(state, SEQUENTIAL, "vb", rule=rule, hyper_delay=0)
     last = -np.inf

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
+from coblock import IRM
 from coblock.datasets import load_senate
 from coblock.generate import planted, synth1
 from coblock.inference.convergence import last_change
@@ -561,3 +562,33 @@ def test_start_has_more_clusters_where_all_are_used(monkeypatch, blocks, limit, 
     start = Start(relation, settings, np.random.default_rng(0), LocalEngine(Schedule(40)))
     found = start._start_partition()
     assert all((m.size > 4) == grows for m in found.m)
+
+
+@pytest.mark.parametrize("inference", ["acvb0", "acvb"])
+def test_averaged_methods_converge_with_a_prior_for_each_block(inference):
+    """The likelihood alone has no best prior of a block, and memberships would never settle."""
+    drawn = synth1(0)
+
+    def fit(method: str, **settings: object) -> IRM:
+        model = IRM(
+            inference=method,
+            variance="paper",
+            init="random",
+            refine=False,
+            batch_size=1,
+            prior="per-block",
+            hyperparameters="fixed-point",
+            max_clusters=12,
+            max_iter=400,
+            random_state=0,
+            **settings,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return model.fit(drawn.X[:60, :50])
+
+    model, unaveraged = fit(inference), fit(inference.removeprefix("a"))
+    assert model.converged_
+    assert unaveraged.converged_
+    assert model.n_iter_ < 1.2 * unaveraged.n_iter_
+    assert not fit(inference, block_hyperprior=(1.0, 1e-8)).converged_  # negative control

@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import approx_fprime
+from scipy.optimize import approx_fprime, minimize
+from scipy.stats import gamma as gamma_distribution
 
 import reference
 from coblock.inference.gibbs import sample_concentration, slice_sample
 from coblock.kernels.bernoulli import LARGEST, SMALLEST, block_derivatives, block_log_likelihood
 from coblock.model.hyperparameters import (
+    EACH_HYPERPRIOR,
     Hyperparameters,
     crp_concentration,
     crp_log_probability,
@@ -19,7 +21,7 @@ from coblock.model.hyperparameters import (
     stick_concentration,
     stick_log_marginal,
 )
-from coblock.model.likelihoods.bernoulli import LEAST_MEAN, Bernoulli
+from coblock.model.likelihoods.bernoulli import LEAST_MEAN, Bernoulli, learn_each_prior
 
 LEARNING_RULES = ("newton", "fixed-point", "vb-fixed-point")
 counts = st.lists(st.floats(0, 1e4), min_size=1, max_size=8)
@@ -43,17 +45,45 @@ def test_one_step_of_either_rule_never_lowers_the_likelihood(n, N, a, b):
 
 
 @given(counts, counts, st.floats(0.01, 20), st.floats(0.01, 20))
-def test_learning_per_block_never_lowers_the_likelihood_of_any_block(n, N, a, b):
+def test_learning_per_block_never_lowers_the_posterior_of_any_block(n, N, a, b):
     size = min(len(n), len(N))
     n, N = np.array(n[:size]), np.array(N[:size])
     prior = np.array([np.full(size, a), np.full(size, b)])
     for rule in LEARNING_RULES:
-        learnt = Bernoulli().learn_prior((n, N), prior, rule)
-        for t in range(size):
-            before = reference.block_objective(n[t], N[t], a, b)
-            after = reference.block_objective(n[t], N[t], *learnt[:, t])
-            assert after >= before - 1e-7 * (1.0 + abs(before))
+        for hyperprior in (EACH_HYPERPRIOR, (1.0, 1e-9), (1.5, 0.2)):
+            learnt = learn_each_prior((n, N), prior, rule, hyperprior)
+            for t in range(size):
+                before = block_posterior(n[t], N[t], (a, b), hyperprior)
+                after = block_posterior(n[t], N[t], learnt[:, t], hyperprior)
+                assert after >= before - 1e-7 * (1.0 + abs(before))
     assert (prior == [[a], [b]]).all(), "the given prior does not change"
+
+
+def block_posterior(n, N, prior, hyperprior):
+    """Return the log marginal of a block plus the log density of the Gamma hyperprior."""
+    shape, rate = hyperprior
+    density = gamma_distribution(shape, scale=1.0 / rate).logpdf(prior).sum()
+    return reference.block_objective(n, N, *prior) + density
+
+
+@pytest.mark.parametrize("rule", LEARNING_RULES)
+def test_prior_of_each_block_converges_under_its_hyperprior(rule):
+    """Without it, a + b of a block grows by a half in every step of the fixed point."""
+    n, N = np.array([3.0, 0.0, 40.0]), np.array([57.0, 60.0, 20.0])
+    prior = np.ones((2, 3))
+    for _ in range(200):
+        before, prior = prior, learn_each_prior((n, N), prior, rule, EACH_HYPERPRIOR)
+    assert_allclose(prior, before, rtol=1e-6)
+    for t in range(3):
+        best = minimize(
+            lambda u, t=t: -block_posterior(n[t], N[t], np.exp(u), EACH_HYPERPRIOR), [0.0, 0.0]
+        )
+        assert_allclose(prior[:, t], np.exp(best.x), rtol=1e-3)
+    assert prior.min() > 0.1  # a block without links: second-order terms grow with 1 / a**2
+    if rule == "fixed-point":  # negative control
+        grown = 10.0 * np.array([[40.0], [20.0]])
+        step = learn_each_prior((n[2:], N[2:]), grown, rule, (1.0, 1e-12)) - grown
+        assert step.sum() == pytest.approx(0.5, abs=0.1)
 
 
 @given(st.lists(st.floats(0, 1e4), min_size=1, max_size=6), st.floats(0.01, 20))
@@ -91,7 +121,7 @@ def test_fixed_point_of_vb_equals_definition():
     collapsed = reference.block_fixed_point(n, N, 0.7, 1.9)
     assert abs(found[0] / collapsed[0] - 1.0) > 0.01  # negative control
     prior = np.array([np.full(12, 0.7), np.full(12, 1.9)])
-    each = Bernoulli().learn_prior((n, N), prior, "vb-fixed-point")
+    each = learn_each_prior((n, N), prior, "vb-fixed-point", (1.0, 1e-12))
     for t in range(12):
         one = reference.vb_block_fixed_point(n[t : t + 1], N[t : t + 1], 0.7, 1.9)
         assert_allclose(each[:, t], one)

@@ -183,10 +183,11 @@ def held_out(relation: str, method: str, K: int, seed: int = 0) -> Job:
 def plan(runs: int) -> list[Job]:
     """Return all jobs, each once, the most important first.
 
-    After the required jobs, all first seeds come before all second seeds, and so on.
+    After the required jobs, those of K = 20 come first, then 40 and 60, so that tables are complete
+    one after another. Of each K, all first seeds come before all second seeds, and so on.
     """
     others = [*_main_jobs(runs), *_timing_jobs(), *_comparison_jobs(runs), *_remaining_jobs(runs)]
-    others.sort(key=lambda job: job.seed)
+    others.sort(key=lambda job: (max(job.K, min(CLUSTERS)), job.seed))
     return list(dict.fromkeys([*_required_jobs(runs), *others]))
 
 
@@ -233,7 +234,7 @@ def _comparison_jobs(runs: int) -> Iterator[Job]:
 
 def _remaining_jobs(runs: int) -> Iterator[Job]:
     """Yield the rest of the full protocol, the fast relations first."""
-    for K in (60, 40):
+    for K in (40, 60):
         for relation in (*ENRON, *SMALL):
             yield from _all_methods(relation, K, runs)
     yield from (Job("large", relation, DEFAULT, UNTRUNCATED) for relation in LARGE)

@@ -118,6 +118,9 @@ def _head(results: Results, request: Request) -> Iterator[str]:
         "- The paper reports the best of several initial hyperparameters; here there is one, "
         "but for a table at the end. It does not state the length of its burn-in; here it lasts "
         "until memberships change little. Gibbs uses the shared prior here.",
+        "- The paper learns a prior for each block by a fixed point without a finite limit (MODEL "
+        "8): memberships move for thousands of sweeps, with second order for ever. Here the priors "
+        "of the blocks have Gamma(2, 1) hyperpriors, so that every method converges.",
         "- The best of the paper's four methods is bold; `*` marks those that are significantly "
         "worse (t-test of two samples, p < 0.05, at least two runs). coblock's default has no K. "
         "It is bold if it is at least as good as the best of the four; `+` marks significantly "

@@ -18,8 +18,10 @@ import coblock
 from paper.experiments import CONVERGENCE, Job, parameters
 
 ROOT = Path(__file__).parents[2]
-UNRELATED = {"datasets", "ui"}  # folders of coblock that do not affect results; a change in any
-# other file invalidates earlier runs
+FITTING = ("inference", "kernels", "model")  # folders of coblock that affect results: a change in
+# any of their files invalidates earlier runs, but for those of other models
+OTHER_MODELS = ("multi_", "tensor", "degree", "dataset", "poisson", "categorical", "normal")
+PREDICTION = "analysis/prediction.py"
 PROTOCOL = ("internals.py", "protocol.py", "timing.py", "naive.py", "shapes.py")
 METHODLESS = ("naive", "growth", "missing")  # parts that always run cvb0
 DIGITS = 6  # significant ones that are kept of a number
@@ -42,10 +44,10 @@ class Store:
     def state(self) -> str:
         """Digest of the code that determines the results."""
         source, here = Path(coblock.__file__).parent, Path(__file__).parent
-        files = {path.relative_to(source): path for path in source.rglob("*.py")}
-        used = [path for name, path in sorted(files.items()) if name.parts[0] not in UNRELATED]
+        files = sorted(path for name in FITTING for path in (source / name).rglob("*.py"))
+        used = [path for path in files if not path.name.startswith(OTHER_MODELS)]
         digest = hashlib.sha256()
-        for path in (*used, *(here / name for name in PROTOCOL)):
+        for path in (*used, source / PREDICTION, *(here / name for name in PROTOCOL)):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:12]
 

@@ -79,7 +79,8 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
         Shape and rate of the Gamma hyperprior of the concentrations, for samples and for the
         comparison of numbers of clusters in the search. None: 1 and 1.
     block_hyperprior : tuple of float or None, default=None
-        Shape and rate of the Gamma hyperpriors of a and b, for samples. None: 1 and 0.1.
+        Shape and rate of the Gamma hyperpriors of a and b, for samples, and for learning where
+        each block has its own. None: 1 and 0.1, for each block 2 and 1.
     binarize : float or None, default=0.0
         Values above it are links. None: the input must already be 0 or 1.
     burn_in : int or None, default=None

@@ -151,7 +151,7 @@ class Start:
             return PosteriorAverage(before.partition, self.rng, engine, settings.averages)
         if name == "gibbs":
             q = self._start_memberships()
-            partition = Partition(self.relation, most_probable(q), self._initial_hyper(q))
+            partition = Partition(self.relation, most_probable(q), self._shared_hyper())
             one_by_one = LocalEngine(Schedule(1))
             return GibbsSampler(partition, self.rng, one_by_one, settings.max_iter, settings.rule)
         return self._variational(before)
@@ -183,15 +183,13 @@ class Start:
         settings = self.settings
         if before is None:
             q = self._start_memberships()
-            hyper = self._initial_hyper(q)
+            hyper = self._shared_hyper()
         else:
             assert before.partition is not None
             q = soft_labels(before.partition.labels, 1.0)
             hyper = before.hyper
-        clusters = (q[0].shape[1], q[-1].shape[1])
         if not settings.shared_prior:
-            prior = np.array(hyper.tables(clusters))
-            hyper = Hyperparameters(hyper.alpha, prior, per_block=True)
+            hyper = hyper.for_each_block((q[0].shape[1], q[-1].shape[1]), settings.block_hyperprior)
         random_start = settings.init == "random" and self.initial is None and before is None
         return Variational(
             SoftState(self.relation, q, hyper),
@@ -278,9 +276,7 @@ class Start:
 
     def _sweep_softly(self, q: list[Floats]) -> list[Indices]:
         """Return the most probable labels after CVB0 sweeps from these memberships."""
-        sweeps = Variational(
-            SoftState(self.relation, q, self._initial_hyper(q)), self.engine, "cvb0"
-        )
+        sweeps = Variational(SoftState(self.relation, q, self._shared_hyper()), self.engine, "cvb0")
         for record in sweeps.sweeps(perf_counter):
             if record.change < SECOND_ORDER_FROM or record.sweep == LONGEST_PREPARATION:
                 break
@@ -295,14 +291,6 @@ class Start:
     def _limits(self) -> tuple[int, ...] | None:
         limit = self.settings.max_clusters
         return None if limit is None else truncation(self.relation, limit, 1)
-
-    def _initial_hyper(self, q: list[Floats]) -> Hyperparameters:
-        """Return the hyperparameters of a start, one prior for each block if that is asked for."""
-        hyper = self._shared_hyper()
-        if self.settings.shared_prior:
-            return hyper
-        prior = np.array(hyper.tables((q[0].shape[1], q[-1].shape[1])))
-        return replace(hyper, prior=prior, per_block=True)
 
     def _shared_hyper(self) -> Hyperparameters:
         """Return the hyperparameters of the settings; those that are not given are weak."""

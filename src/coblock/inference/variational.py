@@ -9,9 +9,10 @@ from scipy.special import entr
 from coblock.inference.engine import Engine, SoftSweep, largest_change
 from coblock.inference.phase import Clock, Outcome
 from coblock.kernels import Floats, second_order, vb
+from coblock.kernels.covariances import SpreadState
 from coblock.kernels.gather import transposed
 from coblock.kernels.memberships import update_average
-from coblock.kernels.second_order import Side, SpreadState
+from coblock.kernels.second_order import Side
 from coblock.model.hyperparameters import expected_log_sticks
 from coblock.model.likelihoods import Rule
 from coblock.model.state import SoftState, by_size, select_columns, sort_and_prune

@@ -155,19 +155,39 @@ def ascent_direction(d: Floats) -> tuple[float, float]:
     return step_a * shrink, step_b * shrink
 
 
+@inlined
+def log_hyperprior(a: float, b: float, shape: float, rate: float) -> float:
+    """Return the log density of Gamma hyperpriors of a and b, up to a constant."""
+    return (shape - 1.0) * math.log(a * b) - rate * (a + b)
+
+
 @kernel
 def newton_ascent(
-    n: Floats, N: Floats, a: float, b: float, steps: int, count: Floats | None = None
+    n: Floats,
+    N: Floats,
+    a: float,
+    b: float,
+    steps: int,
+    count: Floats | None = None,
+    shape: float = 1.0,
+    rate: float = 0.0,
 ) -> tuple[float, float]:
-    """Return a and b after safeguarded Newton steps in (ln a, ln b); the likelihood never falls."""
-    value = block_log_likelihood(n, N, a, b, count)
+    """Return a and b after safeguarded Newton steps in (ln a, ln b).
+
+    The likelihood times the Gamma hyperpriors of this shape and rate never falls; (1, 0) is none.
+    """
+    value = block_log_likelihood(n, N, a, b, count) + log_hyperprior(a, b, shape, rate)
     for _ in range(steps):
-        step_a, step_b = ascent_direction(block_derivatives(n, N, a, b, count))
+        derivatives = block_derivatives(n, N, a, b, count)
+        derivatives += np.array([shape - 1.0, shape - 1.0, 0.0, 0.0, 0.0])
+        derivatives -= rate * np.array([a, b, a, 0.0, b])
+        step_a, step_b = ascent_direction(derivatives)
         fraction, improved = 1.0, False
         while fraction > 1e-6 and not improved:
             new_a = min(max(a * math.exp(fraction * step_a), SMALLEST), LARGEST)
             new_b = min(max(b * math.exp(fraction * step_b), SMALLEST), LARGEST)
             new_value = block_log_likelihood(n, N, new_a, new_b, count)
+            new_value += log_hyperprior(new_a, new_b, shape, rate)
             improved = new_value > value
             fraction *= 0.25
         if not improved:
@@ -180,7 +200,10 @@ def newton_ascent(
 
 
 @kernel
-def newton_ascent_per_block(n: Floats, N: Floats, a: Floats, b: Floats, steps: int) -> None:
+def newton_ascent_per_block(
+    n: Floats, N: Floats, a: Floats, b: Floats, steps: int, shape: float, rate: float
+) -> None:
     """Apply :func:`newton_ascent` to each block alone, in place (the paper's per-block prior)."""
     for t in range(n.size):
-        a[t], b[t] = newton_ascent(n[t : t + 1], N[t : t + 1], a[t], b[t], steps)
+        one = slice(t, t + 1)
+        a[t], b[t] = newton_ascent(n[one], N[one], a[t], b[t], steps, None, shape, rate)

@@ -11,6 +11,9 @@ from coblock.kernels import Floats, Indices
 from coblock.kernels.bernoulli import LARGEST, SMALLEST
 from coblock.kernels.special import log_rising
 from coblock.model.likelihoods import Likelihood, Rule, Statistics
+from coblock.model.likelihoods.bernoulli import learn_each_prior
+
+EACH_HYPERPRIOR = (2.0, 1.0)  # shape and rate where each block has its own a and b (MODEL 8)
 
 
 @dataclass(slots=True)
@@ -19,8 +22,9 @@ class Hyperparameters:
 
     ``prior`` has a row for each hyperparameter of the likelihood, and then shape (1, 1) if all
     blocks share it or (K1, K2) if each block has its own (``per_block``). Hyperpriors are Gamma
-    distributions, given by shape and rate. They matter where hyperparameters are sampled, and that
-    of the concentrations also where the search compares numbers of clusters.
+    distributions, given by shape and rate. They matter where hyperparameters are sampled, that of
+    the concentrations also where the search compares numbers of clusters, and that of the
+    likelihood also where each block has its own, which are those of binary cells.
     """
 
     alpha: list[float]
@@ -54,6 +58,13 @@ class Hyperparameters:
         prior = self.prior[:, keep[0]][:, :, keep[-1]] if self.per_block else self.prior.copy()
         return replace(self, alpha=list(self.alpha), prior=prior)
 
+    def for_each_block(
+        self, clusters: tuple[int, int], hyperprior: tuple[float, float] | None = None
+    ) -> "Hyperparameters":
+        """Return hyperparameters of which each block has its own, all with the values of these."""
+        prior, block_hyperprior = np.array(self.tables(clusters)), hyperprior or EACH_HYPERPRIOR
+        return replace(self, prior=prior, per_block=True, block_hyperprior=block_hyperprior)
+
     def tables(self, clusters: tuple[int, int]) -> list[Floats]:
         """Return one table for each hyperparameter of the likelihood, an entry per block."""
         return [np.broadcast_to(row, clusters).copy() for row in self.prior]
@@ -78,7 +89,7 @@ class Hyperparameters:
         if not self.per_block:
             self.prior = likelihood.learn_prior(counts, self.prior, rule)
             return
-        learnt = likelihood.learn_prior(counts, self.prior[:, distinct], rule)
+        learnt = learn_each_prior(counts, self.prior[:, distinct], rule, self.block_hyperprior)
         for table, values in zip(self.prior, learnt, strict=True):
             table[distinct] = values
             if not distinct.all():

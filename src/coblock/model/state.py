@@ -11,6 +11,7 @@ from coblock.kernels import BlockTables, DomainView, Floats, Indices
 from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters, stick_log_marginal
+from coblock.model.likelihoods.bernoulli import log_gamma_density
 from coblock.model.relation import RelationData
 
 NEGLIGIBLE_SHARE = 1e-5  # fraction of the objects below which a cluster is dropped,
@@ -79,13 +80,15 @@ class SoftState:
         With the posteriors of sticks and blocks at their optimum for q, the naive VB bound
         (eq:IRM_2dom_VB_lowerbound_p_x to _q_theta) equals the zeroth-order value of the collapsed
         bound (eq:IRM_2dom_CVB_lowerbound_hyprm): counts in the marginals are replaced by their
-        expectations.
+        expectations. Where each block has its own prior, the bound includes the hyperprior.
         """
         pairs = zip(self.m, self.hyper.alpha, strict=True)
         sticks = sum(stick_log_marginal(m, alpha) for m, alpha in pairs)
         distinct, prior = self.distinct(), self.hyper.prior
         statistics = (self.blocks.n[distinct], self.blocks.N[distinct])
-        prior = prior[:, distinct] if self.hyper.per_block else prior
+        if self.hyper.per_block:
+            prior = prior[:, distinct]
+            sticks += log_gamma_density(prior, self.hyper.block_hyperprior)
         return self.relation.likelihood.log_marginal(statistics, prior) + sticks + entropy
 
     def learn(self, rule: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import digamma
+from scipy.special import digamma, gammaln
 
 from coblock.kernels import Floats, Gain, gain_function
 from coblock.kernels.bernoulli import (
@@ -126,23 +126,44 @@ class Bernoulli:
     def learn_prior(
         self, statistics: Statistics, prior: Floats, rule: Rule, count: Floats | None = None
     ) -> Floats:
-        """Return a and b that make the counts more probable; all blocks share them, or none do."""
+        """Return a and b, shared by all blocks, that make the counts more probable."""
         n, N = (np.ascontiguousarray(part) for part in statistics)
         if rule == "fixed" or n.size == 0:
             return prior
-        shared = prior.shape[1:] == (1, 1)  # a prior of one block alone has one axis less
-        if rule == "fixed-point":
-            return np.array(fixed_point(n, N, *prior, shared=shared))
-        if rule == "vb-fixed-point":
-            return np.array(vb_fixed_point(n, N, *prior, shared=shared))
-        if shared:
-            a, b = newton_ascent(n, N, prior[0].item(), prior[1].item(), NEWTON_STEPS, count)
-            found, limit = np.array([a, b]).reshape(2, 1, 1), point_mass(n, N, count)
-            values = [self.log_marginal(statistics, each, count) for each in (found, limit)]
-            return limit if values[1] > values[0] else found
-        a, b = prior[0].copy(), prior[1].copy()
-        newton_ascent_per_block(n, N, a, b, 1)
-        return np.array([a, b])
+        if rule != "newton":
+            step = vb_fixed_point if rule == "vb-fixed-point" else fixed_point
+            return np.array(step(n, N, *prior, shared=True))
+        a, b = newton_ascent(n, N, prior[0].item(), prior[1].item(), NEWTON_STEPS, count)
+        found, limit = np.array([a, b]).reshape(2, 1, 1), point_mass(n, N, count)
+        values = [self.log_marginal(statistics, each, count) for each in (found, limit)]
+        return limit if values[1] > values[0] else found
+
+
+def learn_each_prior(
+    statistics: Statistics, prior: Floats, rule: Rule, hyperprior: tuple[float, float]
+) -> Floats:
+    """Return a and b of each block that are more probable given its counts (MODEL 8).
+
+    The Gamma hyperprior, given by shape and rate, keeps them finite: a block is one draw from its
+    prior, of which the likelihood alone makes a point mass.
+    """
+    n, N = (np.ascontiguousarray(part) for part in statistics)
+    if rule == "fixed" or n.size == 0:
+        return prior
+    if rule != "newton":
+        shape, rate = hyperprior
+        step = vb_fixed_point if rule == "vb-fixed-point" else fixed_point
+        return np.array(step(n, N, *prior, shape=shape, rate=rate))
+    a, b = prior[0].copy(), prior[1].copy()
+    newton_ascent_per_block(n, N, a, b, 1, *hyperprior)
+    return np.array([a, b])
+
+
+def log_gamma_density(x: Floats, hyperprior: tuple[float, float]) -> float:
+    """Return the sum of the log densities of a Gamma distribution with this shape and rate."""
+    shape, rate = hyperprior
+    density = (shape - 1.0) * np.log(x) - rate * x
+    return float(density.sum() + x.size * (shape * np.log(rate) - gammaln(shape)))
 
 
 def point_mass(n: Floats, N: Floats, count: Floats | None = None) -> Floats:
@@ -156,29 +177,48 @@ def point_mass(n: Floats, N: Floats, count: Floats | None = None) -> Floats:
     return np.clip(share * LARGEST, SMALLEST, LARGEST).reshape(2, 1, 1)
 
 
-def fixed_point(n: Floats, N: Floats, a: Floats, b: Floats, *, shared: bool) -> list[Floats]:
+def fixed_point(
+    n: Floats,
+    N: Floats,
+    a: Floats,
+    b: Floats,
+    *,
+    shape: float = 1.0,
+    rate: float = 0.0,
+    shared: bool = False,
+) -> list[Floats]:
     """Return one step of the fixed point of MODEL 8; blocks without cells do not change it.
 
     Each block alone: eq:IRM_2dom_CVB_lowerbound_a_kl_update and
-    eq:IRM_2dom_CVB_lowerbound_b_kl_update. A shared prior adds up the blocks.
+    eq:IRM_2dom_CVB_lowerbound_b_kl_update, with a Gamma hyperprior of this shape and rate; (1, 0)
+    is none. A shared prior adds up the blocks.
     """
     rises = [digamma(x + count) - digamma(x) for x, count in ((a, n), (b, N), (a + b, n + N))]
     if shared:
         rises = [rise.sum().reshape(a.shape) for rise in rises]
     moves = rises[2] > 0.0
-    scale = np.where(moves, rises[2], 1.0)
+    scale = np.where(moves, rises[2] + rate, 1.0)
     return [
-        np.clip(np.where(moves, x * rise / scale, x), SMALLEST, LARGEST)
+        np.clip(np.where(moves, (x * rise + shape - 1.0) / scale, x), SMALLEST, LARGEST)
         for x, rise in zip((a, b), rises, strict=False)
     ]
 
 
-def vb_fixed_point(n: Floats, N: Floats, a: Floats, b: Floats, *, shared: bool) -> list[Floats]:
+def vb_fixed_point(
+    n: Floats,
+    N: Floats,
+    a: Floats,
+    b: Floats,
+    *,
+    shape: float = 1.0,
+    rate: float = 0.0,
+    shared: bool = False,
+) -> list[Floats]:
     """Return one step of VB's own fixed point, from the posteriors Beta(a + n, b + N).
 
     Each block alone: eq:IRM_2dom_VB_posterior_lowerbound_a_kl_update and
-    eq:IRM_2dom_VB_posterior_lowerbound_b_kl_update. A shared prior adds up the blocks. Its limits
-    are those of :func:`fixed_point`.
+    eq:IRM_2dom_VB_posterior_lowerbound_b_kl_update, with the hyperprior of :func:`fixed_point`. A
+    shared prior adds up the blocks. Its limits are those of :func:`fixed_point`.
     """
     updated = []
     for x, count in ((a, n), (b, N)):
@@ -187,6 +227,7 @@ def vb_fixed_point(n: Floats, N: Floats, a: Floats, b: Floats, *, shared: bool) 
         if shared:
             before, after = (rise.sum().reshape(a.shape) for rise in (before, after))
         moves = np.minimum(before, after) > LEAST_RISE
-        scale = np.where(moves, after, 1.0)
-        updated.append(np.clip(np.where(moves, x * before / scale, x), SMALLEST, LARGEST))
+        scale = np.where(moves, after + rate, 1.0)
+        new = (x * before + shape - 1.0) / scale
+        updated.append(np.clip(np.where(moves, new, x), SMALLEST, LARGEST))
     return updated

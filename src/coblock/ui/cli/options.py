@@ -226,7 +226,7 @@ class FitOptions:
         None, "Gamma hyperprior of the concentrations. Default: 1,1.", metavar="SHAPE,RATE"
     )
     block_hyperprior: str | None = option(
-        None, "Gamma hyperprior of A and B. Default: 1,0.1.", metavar="SHAPE,RATE"
+        None, "Gamma hyperprior of A and B. Default: 1,0.1, per block 2,1.", metavar="SHAPE,RATE"
     )
     burn_in: int | None = option(None, "Sweeps before averaging. Default: detected.", min=0)
     tol: float = option(1e-5, "Stop when a sweep changes memberships by less than this.")
