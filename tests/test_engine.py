@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier, current_thread, main_thread
 from time import perf_counter
 
 import numpy as np
@@ -23,6 +24,7 @@ from coblock.inference.engine import (
     Schedule,
     apply_batch,
     label_kernel,
+    largest_change,
     parts,
 )
 from coblock.inference.fit import Start
@@ -460,7 +462,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(kind):
         uniform = np.random.default_rng(0).random(sum(case.relation.sizes))
         sums = [np.zeros((len(z), m.size)) for z, m in labels_and_sizes(partition)]
         with ThreadPoolExecutor(threads or 1) as pool:
-            engine = LocalEngine(Schedule(400), pool if threads else None)
+            engine = LocalEngine(Schedule(400), pool if threads else None, threads or 1)
             for _ in range(3):
                 totals = engine.sweep_memberships(state)
                 total = engine.sweep_labels(partition, uniform, probability=sums)
@@ -481,7 +483,35 @@ def labels_and_sizes(partition: Partition) -> list[tuple[np.ndarray, np.ndarray]
 def test_results_of_a_map_are_in_the_order_of_the_items():
     with ThreadPoolExecutor(3) as pool:
         for threads in (None, pool):
-            assert LocalEngine(threads=threads).map(str, range(20)) == [str(i) for i in range(20)]
+            engine = LocalEngine(threads=threads, helpers=3)
+            assert engine.map(str, range(20)) == [str(i) for i in range(20)]
+
+
+def test_maps_inside_a_map_do_not_wait_for_each_other():
+    with ThreadPoolExecutor(1) as pool:
+        engine = LocalEngine(threads=pool)
+        found = engine.map(lambda i: engine.map(lambda j: i * j, range(5)), range(6))
+    assert found == [[i * j for j in range(5)] for i in range(6)]
+
+
+def test_a_map_passes_on_the_error_of_a_helper():
+    """The two items wait for each other, so that each thread has one of them."""
+    meeting = Barrier(2)
+
+    def fail(item: str) -> None:
+        meeting.wait(10)
+        if current_thread() is not main_thread():
+            raise ValueError(item)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match=r"^[ab]$"):
+        LocalEngine(threads=pool).map(fail, "ab")
+
+
+def test_largest_change_equals_its_definition():
+    rng = np.random.default_rng(0)
+    old, new = ([rng.random((size, 3)) for size in (5, 7)] for _ in range(2))
+    wanted = max(np.abs(b / 4 - a / 3).sum(axis=1).mean() for a, b in zip(old, new, strict=True))
+    assert largest_change(old, new, (3, 4)) == pytest.approx(wanted, rel=1e-12)
 
 
 # Averages around a partition

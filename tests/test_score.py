@@ -30,10 +30,13 @@ from coblock.kernels.score import (
 from coblock.kernels.screen import (
     CANDIDATES,
     NATS_PER_LINK,
+    ScreenTables,
+    add_bases,
+    empty_screen,
+    fill_screen,
     label_batch,
     object_cells,
     score_clusters,
-    screen_tables,
 )
 from coblock.model.partition import Partition
 from coblock.model.state import SoftState
@@ -386,6 +389,15 @@ def test_label_scores_of_a_batch_do_not_depend_on_the_objects_before():
     for other_cut in found[1:]:
         assert_array_equal(other_cut[0], found[0][0])
         assert_array_equal(other_cut[1], found[0][1])
+
+
+def screen_tables(domain: DomainView, blocks: BlockTables, m_other: np.ndarray) -> ScreenTables:
+    """Return the tables of a domain, filled from its last cluster at the other end to its first."""
+    tables = empty_screen(domain, blocks)
+    for l in reversed(range(m_other.size)):
+        fill_screen(domain, blocks, m_other, tables, l, l + 1)
+    add_bases(domain, tables)
+    return tables
 
 
 def screened_scores(partition: Partition, d: int, *, only_best: bool = False) -> np.ndarray:

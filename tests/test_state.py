@@ -403,3 +403,35 @@ def test_partition_from_labels_has_the_most_probable_hyperparameters(case):
             partition.hyper = found.copy()
             partition.hyper.alpha[d] *= factor
             assert partition.log_joint() <= best + 1e-6 * (1.0 + abs(best))
+
+
+@given(cases(), st.randoms(use_true_random=False))
+def test_counts_of_merged_and_copied_partitions_equal_recount_exactly(case, random):
+    partition = case.partition(*PRIOR)
+    for d, m in enumerate(partition.m):
+        into = np.arange(m.size, dtype=np.int32)
+        for g in range(1, m.size):
+            into[g] = random.choice([g, *np.unique(into[:g])])
+        expected = [label.copy() for label in partition.labels]
+        expected[d] = into[expected[d]]
+        expected = Partition(case.relation, expected, partition.hyper.copy())
+        copied = partition.copy()
+        copied.merge_clusters(d, into)
+        for found in (copied, copied.copy()):
+            assert_blocks_equal(found.blocks, expected.blocks)
+            for label, other in zip(found.labels, expected.labels, strict=True):
+                assert_array_equal(label, other)
+    assert_blocks_equal(partition.blocks, case.partition(*PRIOR).blocks)  # a copy shares no counts
+
+
+@given(cases(), st.randoms(use_true_random=False))
+def test_counts_without_empty_clusters_equal_recount_exactly(case, random):
+    partition = case.partition(*PRIOR)
+    for d, label in enumerate(partition.labels):
+        fresh = np.full_like(label, random.randrange(partition.m[d].size))
+        partition.relabel(d, np.arange(label.size, dtype=np.int32), fresh)
+    partition.drop_empty()
+    expected = partition.copy()
+    expected.renumber()
+    assert_blocks_equal(partition.blocks, expected.blocks)
+    assert all(m.size == 1 for m in partition.m)

@@ -16,6 +16,7 @@ from data import load
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
+ROWS_AT_A_TIME = 50_000
 TRIAL = "SPEED_TRIAL"  # environment variable: every relation is replaced by a small one
 
 
@@ -65,6 +66,38 @@ def planted(
     return Planted(X, z[0], z[1], np.nan if tail else _best_ari(X, z, rate))
 
 
+def planted_by_rows(
+    shape: tuple[int, int], blocks: tuple[int, int], links: int, contrast: float, seed: int = 0
+) -> Planted:
+    """Draw the same without a tail, some rows at a time: no more memory than the links and labels.
+
+    The best ARI is not computed.
+    """
+    rng = np.random.default_rng(seed)
+    z = [rng.integers(K, size=size, dtype=np.int32) for K, size in zip(blocks, shape, strict=True)]
+    order = np.argsort(z[1], kind="stable").astype(np.int32)  # columns by cluster
+    size = np.bincount(z[1], minlength=blocks[1])
+    start = np.cumsum(size) - size
+    rate = np.exp(rng.normal(0.0, contrast, blocks))
+    rate *= links / (np.outer(np.bincount(z[0], minlength=blocks[0]), size) * rate).sum()
+    indices, indptr = np.empty(int(1.01 * links), np.int32), np.zeros(shape[0] + 1, np.int64)
+    end = 0
+    for first in range(0, shape[0], ROWS_AT_A_TIME):
+        some = z[0][first : first + ROWS_AT_A_TIME]
+        counts = rng.poisson(rate[some] * size)  # (rows, column clusters)
+        row, cluster = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), blocks[1])
+        column = order[start[cluster] + rng.integers(size[cluster])]
+        X = sparse.csr_array(
+            (np.ones(row.size, np.int8), (row, column)), shape=(some.size, shape[1])
+        )
+        X.sum_duplicates()
+        indices[end : end + X.nnz] = X.indices
+        indptr[first + 1 : first + some.size + 1] = end + X.indptr[1:]
+        end += X.nnz
+    X = sparse.csr_array((np.ones(end, np.int8), indices[:end], indptr), shape=shape)
+    return Planted(X, z[0], z[1], np.nan)
+
+
 def _weights(size: int, tail: float, rng: np.random.Generator) -> np.ndarray | None:
     return None if tail == 0.0 else 1.0 + rng.pareto(tail, size)
 
@@ -90,6 +123,9 @@ def _best_ari(X: sparse.csr_array, z: list[np.ndarray], rate: np.ndarray) -> flo
 GENERATED: dict[str, Callable[[], Planted]] = {
     "20,000 x 5,000": lambda: planted((20_000, 5_000), (12, 10), 800_000, 1.05),
     "200,000 x 20,000": lambda: planted((200_000, 20_000), (20, 15), 5_000_000, 1.04),
+    "1 M links": lambda: planted_by_rows((40_000, 4_000), (30, 30), 1_000_000, 1.0),
+    "10 M links": lambda: planted_by_rows((400_000, 40_000), (30, 30), 10_000_000, 1.0),
+    "100 M links": lambda: planted_by_rows((4_000_000, 400_000), (30, 30), 100_000_000, 1.0),
     "netflix": lambda: planted((480_189, 17_770), (30, 20), 25_500_000, 1.0, tail=1.5),
 }
 
@@ -110,8 +146,8 @@ def relation(source: str) -> Planted:
         path = Path(folder) / "drawn.npz"
         subprocess.run([sys.executable, "-m", "speed.relations", source, str(path)], check=True)
         with np.load(path) as kept:
-            cells = (kept["data"], kept["indices"], kept["indptr"])
-            X = sparse.csr_array(cells, shape=tuple(kept["shape"]))
+            cells = (kept["indices"], kept["indptr"])
+            X = sparse.csr_array((np.ones(cells[0].size, np.int8), *cells), tuple(kept["shape"]))
             return Planted(X, kept["rows"], kept["columns"], float(kept["best"]))
 
 
@@ -119,8 +155,7 @@ def draw(source: str, path: str) -> None:
     """Draw a relation and write it to a file."""
     drawn = small() if TRIAL in os.environ else GENERATED[source]()
     X = drawn.X
-    index = X.indices.astype(np.int32)
-    parts = {"data": X.data, "indices": index, "indptr": X.indptr.astype(np.int32)}
+    parts = {part: getattr(X, part).astype(np.int32, copy=False) for part in ("indices", "indptr")}
     np.savez(path, shape=X.shape, rows=drawn.rows, columns=drawn.columns, best=drawn.best, **parts)
 
 

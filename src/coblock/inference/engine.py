@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.inference.settings import SEARCH
-from coblock.inference.start import NormalisedLinks, Products
+from coblock.inference.start import Map, NormalisedLinks, Products, serial_map
 from coblock.kernels import BlockTables, DomainView, Floats, Indices, Offsets, cvb0
 from coblock.kernels.gibbs import label_exactly, label_sequence, rising_tables
-from coblock.kernels.memberships import hard_labels, next_is_row
+from coblock.kernels.memberships import hard_labels, next_is_row, total_change
 from coblock.kernels.moves import best_splits
 from coblock.kernels.score import score_tables
-from coblock.kernels.screen import label_batch, screen_tables
+from coblock.kernels.screen import add_bases, empty_screen, fill_screen, label_batch
 from coblock.model.partition import Partition
 from coblock.model.relation import RelationData
 from coblock.model.state import SoftState
@@ -31,6 +31,8 @@ BATCHES = 16  # per sweep and domain, where the user gives no batch size
 SEQUENTIAL_UP_TO = 1000  # objects in all; so few are updated one after another
 PARTS, SMALLEST_PART = 8, 128  # parts of a batch, for threads and workers; objects of a part
 MOST_PARTS, LARGE_PART = 256, 2048  # the same of large batches
+SHARES, SMALLEST_SHARE = 2, 32  # of each thread, where labels are given; objects of a share
+TABLE_SHARE = 2048  # blocks of a part of the tables that a batch uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +141,35 @@ class LocalEngine:
 
     schedule: Schedule = field(default_factory=Schedule)
     threads: Executor | None = None
+    helpers: int = 1  # threads that work beside the calling one
 
     def map(self, function: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-        """Return the results for all items, in their order."""
+        """Return the results for all items, in their order.
+
+        Threads take the next item when they are done with one. The calling thread works, too, and
+        does not wait for a helper that has not begun, so a function may itself call this method.
+        """
         items = list(items)
         if self.threads is None or len(items) == 1:
             return [function(item) for item in items]
-        return list(self.threads.map(function, items))
+        answers: list[Any] = [None] * len(items)
+        left = iter(range(len(items)))
+
+        def work() -> None:
+            for t in left:
+                answers[t] = function(items[t])
+
+        count = min(self.helpers, len(items) - 1)
+        helpers = [self.threads.submit(work) for _ in range(count)]
+        work()
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+        return answers
 
     def normalised_links(self, relation: Any) -> Products:
         """Return the normalised links of a relation in memory."""
-        return NormalisedLinks.from_relation(relation)
+        return NormalisedLinks.from_relation(relation, self.map)
 
     def sweep_labels(
         self,
@@ -178,7 +198,8 @@ class LocalEngine:
     ) -> tuple[Indices, Floats]:
         """Return new labels of objects of one domain, and their log normalisers."""
         domain, other = partition.domain(d), partition.domain(-1 - d)
-        kernel, tables = label_kernel(domain, partition.tables(d), other.m)
+        run = None if self.threads is None else self.map
+        kernel, tables = label_kernel(domain, partition.tables(d), other.m, run)
         fresh, log_normaliser = np.empty(objects.size, dtype=np.int32), np.empty(objects.size)
         numbers = uniform[objects] if uniform.size else uniform
         rows = slice(objects[0], objects[-1] + 1)
@@ -188,11 +209,17 @@ class LocalEngine:
             out = (fresh[part], log_normaliser[part], sums)
             kernel(domain, other, tables, objects[part], numbers[part], *out)
 
-        self.map(label, parts(objects.size))
+        self.map(label, self._shares(objects.size))
         if uniform.size and more_copies(partition.relation, d, objects):
             last = (fresh[-1:], log_normaliser[-1:], NO_TABLE)
             kernel(domain, other, tables, objects[-1:], NO_NUMBERS, *last)
         return fresh, log_normaliser
+
+    def _shares(self, objects: int) -> list[slice]:
+        """Return the parts of objects that threads label; the bits do not depend on them."""
+        count = 1 if self.threads is None else SHARES * (self.helpers + 1)
+        size = max(-(-objects // count), min(SMALLEST_SHARE, objects))
+        return [slice(start, start + size) for start in range(0, objects, size)]
 
     def sweep_memberships(self, state: SoftState, step: float = 1.0) -> SoftSweep:
         """Update all memberships by CVB0; see :class:`Engine`."""
@@ -255,7 +282,10 @@ class LocalEngine:
         self.map(
             lambda s: best_splits(*views, *how, np.arange(s, sizes.size, PARTS), gain, side), slices
         )
-        return list(zip(gain.tolist(), np.split(side, start[1:-1]), strict=True))
+        return [
+            (g, side[slice(*ends)])
+            for g, ends in zip(gain.tolist(), pairwise(start.tolist()), strict=True)
+        ]
 
 
 def more_copies(relation: RelationData, d: int, objects: Indices) -> float:
@@ -264,15 +294,21 @@ def more_copies(relation: RelationData, d: int, objects: Indices) -> float:
 
 
 def label_kernel(
-    domain: DomainView, blocks: BlockTables, m_other: Floats
+    domain: DomainView, blocks: BlockTables, m_other: Floats, run: Map | None = None
 ) -> tuple[Callable[..., None], Any]:
     """Return the kernel that labels a batch, and its tables.
 
-    Clusters are screened in two domains with few links (MODEL 15).
+    Clusters are screened in two domains with few links (MODEL 15). The tables are filled by
+    ``run`` in parts, if it is given.
     """
     if domain.repeated or blocks.n.sum() > SEARCH.screened_density * (blocks.n + blocks.N).sum():
         return label_exactly, score_tables(domain, blocks, m_other)
-    return label_batch, screen_tables(domain, blocks, m_other)
+    tables, L = empty_screen(domain, blocks), m_other.size
+    count = 1 if run is None else min(PARTS, max(blocks.n.size // TABLE_SHARE, 1))
+    bounds = pairwise(np.linspace(0, L, count + 1).astype(int).tolist())
+    (run or serial_map)(lambda part: fill_screen(domain, blocks, m_other, tables, *part), bounds)
+    add_bases(domain, tables)
+    return label_batch, tables
 
 
 def _sweep_sequence(
@@ -351,7 +387,10 @@ def starts_of(sizes: NDArray[np.int64]) -> Offsets:
     return np.concatenate(([0], np.cumsum(sizes)))
 
 
-def largest_change(old: list[Floats], new: list[Floats]) -> float:
-    """Return the mean |change| of memberships per object, the largest of the domains (MODEL 9)."""
+def largest_change(old: list[Floats], new: list[Floats], counts: tuple[int, int] = (1, 1)) -> float:
+    """Return the mean |change| of memberships per object, the largest of the domains (MODEL 9).
+
+    They are given as sums of so many.
+    """
     pairs = zip(old, new, strict=True)
-    return max(float(np.abs(after - before).sum()) / len(after) for before, after in pairs)
+    return max(total_change(q, counts[0], fresh, counts[1]) / len(q) for q, fresh in pairs)

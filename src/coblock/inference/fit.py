@@ -26,6 +26,7 @@ from coblock.inference.start import (
     most_probable,
     random_memberships,
     soft_labels,
+    thread_pools,
     truncation,
 )
 from coblock.inference.variational import FIRST_UPDATE, SECOND_ORDER_FROM, Variational
@@ -232,14 +233,14 @@ class Start:
             many.labels,
             spectral.labels(few),
         ]
-        trials = [climb_from(self._partition(labels), self.engine) for labels in starts]
+        trials = self.engine.map(self._climb, starts)
         one, of_many, of_few = (trial.log_posterior() for trial in trials)
         best = max(trials, key=Partition.log_posterior)
         if of_few - one < SEARCH.weak_share * (of_many - one):
             return self._with_more_clusters(spectral, most, trials[1]) or many
         while True:
             labels = self._sweep_softly(soft_labels(spectral.labels(few)))
-            found = climb_from(self._partition(labels), self.engine)
+            found = self._climb(labels)
             if found.log_posterior() <= best.log_posterior():
                 if best is trials[1]:
                     return self._with_more_clusters(spectral, most, best) or many
@@ -263,11 +264,15 @@ class Start:
             if any(m.size < K for m, K in zip(trial.m, clusters, strict=True)):
                 break
             clusters = tuple(SEARCH.start_factor * K for K in clusters)
-            found = climb_from(self._partition(spectral.labels(clusters)), self.engine)
+            found = self._climb(spectral.labels(clusters))
             if found.log_posterior() <= trial.log_posterior():
                 break
             best = trial = found
         return best
+
+    def _climb(self, labels: list[Indices]) -> Partition:
+        """Return what a few rounds find from these labels."""
+        return climb_from(self._partition(labels), self.engine)
 
     def _partition(self, labels: list[Indices]) -> Partition:
         """Return the partition of these labels."""
@@ -286,7 +291,8 @@ class Start:
         """Return the vectors of the spectral start, and the numbers of clusters to find."""
         most = truncation(self.relation, self.settings.max_clusters, SEARCH.start_clusters)
         links = self.engine.normalised_links(self.relation)
-        return SpectralStart.from_links(self.relation, links, max(most), self.rng), most
+        start = (self.relation, links, max(most), self.rng, self.engine.map)
+        return SpectralStart.from_links(*start), most
 
     def _limits(self) -> tuple[int, ...] | None:
         limit = self.settings.max_clusters
@@ -333,19 +339,20 @@ class Fit:
         threads, starts = (threads * starts, 1) if one_by_one else (threads, starts)
 
         def run_start(number: int) -> Result:
-            with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
-                local = LocalEngine(self._schedule(), pool)
+            with ThreadPoolExecutor(threads - 1) if threads > 1 else nullcontext() as pool:
+                local = LocalEngine(self._schedule(), pool, threads - 1)
                 chosen = local if engine is None else engine
                 return self._start(number, chosen, keep=one_by_one).run(callback)
 
         remaining = range(len(self.ended), settings.n_init)
-        if one_by_one:
-            for number in remaining:
-                self.ended.append(run_start(number))
-                self.current = None
-        else:
-            calls = (delayed(run_start)(number) for number in remaining)
-            self.ended += Parallel(n_jobs=starts, prefer="threads")(calls)
+        with thread_pools().limit(limits=1):  # the bits of linear algebra depend on its threads
+            if one_by_one:
+                for number in remaining:
+                    self.ended.append(run_start(number))
+                    self.current = None
+            else:
+                calls = (delayed(run_start)(number) for number in remaining)
+                self.ended += Parallel(n_jobs=starts, prefer="threads")(calls)
         return best_of(self.ended, settings)
 
     def _start(self, number: int, engine: Engine, *, keep: bool) -> Start:

@@ -36,8 +36,7 @@ def merge_nearest(
     gains = np.empty(len(pairs))
     engine.map(lambda part: merge_gains(now, m, alpha, pairs[part], gains[part]), parts(gains.size))
     label = merge_pairs(now, m, alpha, pairs, gains, least, most, disjoint)
-    partition.labels[d] = label[partition.labels[d]]
-    partition.renumber()
+    partition.merge_clusters(d, label)
 
 
 def nearest_pairs(partition: Partition, d: int) -> Indices:

@@ -216,7 +216,7 @@ class PosteriorAverage:
         """
         trial = self.partition.copy()
         leave_one_out = self.engine.sweep_labels(trial)
-        trial.renumber()
+        trial.drop_empty()
         trial.learn()
         before, old = self.partition.log_joint(), self.partition
         if trial.log_joint() > before + SEARCH.label_gain * abs(before):
@@ -228,16 +228,15 @@ class PosteriorAverage:
     def _sample_labels(self) -> tuple[Partition, float, float]:
         """Sample all labels; return the sample, the fraction that moved and leave-one-out."""
         assert self.mode_q is not None
-        averages = self._memberships()
         if self.sample is None or self.sample_sum is None:
-            self.sample = self.partition.copy()
+            self.sample, old = self.partition.copy(), self.mode_q
             self.sample_sum = [np.zeros_like(q) for q in self.mode_q]
+        else:
+            old = [total.copy() for total in self.sample_sum]
         before = [labels.copy() for labels in self.sample.labels]
         uniform = self.rng.random(sum(self.partition.relation.sizes))
         leave_one_out = self.engine.sweep_labels(self.sample, uniform, probability=self.sample_sum)
         self.samples += 1
-        fresh = self._memberships()
-        assert averages is not None
-        assert fresh is not None
-        self.change = largest_change(averages, fresh)
+        counts = (max(self.samples - 1, 1), self.samples)
+        self.change = 0.5 * largest_change(old, self.sample_sum, counts)  # they are half of it
         return self.sample, fraction_moved(before, self.sample.labels), leave_one_out

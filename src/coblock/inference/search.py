@@ -143,7 +143,7 @@ class Search:
             partition, uniform, limits=self.limits, open_clusters=True
         )
         moved = fraction_moved(before, partition.labels)
-        partition.renumber()
+        partition.drop_empty()
         partition.learn()
         self.number += 1
         self.sweeps_since_moves += 1
@@ -160,7 +160,7 @@ def climb_from(start: Partition, engine: Engine) -> Partition:
     partition = start.copy()
     for _ in range(SEARCH.start_rounds):
         engine.sweep_labels(partition)
-        partition.renumber()
+        partition.drop_empty()
         for d in range(len(partition.labels)):
             merge(partition, d, engine)
         partition.learn()

@@ -1,9 +1,10 @@
 """Where inference starts from: random memberships, spectral labels, given labels (MODEL 14)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,16 @@ SINGLE_PRECISION_FROM = 50_000  # objects; single precision is enough to separat
 SINGLE_RESULT_FROM = 10_000  # and from so many objects in the result
 MOST_DISTANCES = 3_000_000  # of points from centres in a pass; k-means takes samples beyond
 DISTINCT_CHUNK = 256  # points compared at a time
+PRODUCT_PARTS = 16  # of a product with the links, for threads
+
+
+# Returns the results of a function for all items, in their order; threads may share them.
+Map: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+
+
+def serial_map(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """Return the results for all items, one after another."""
+    return [function(item) for item in items]
 
 
 class Products(Protocol):
@@ -52,10 +63,11 @@ class NormalisedLinks:
     incidence: tuple[Incidence, Incidence]
     scales: tuple[LinkScales, LinkScales]
     density: float
+    run: Map
 
     @classmethod
-    def from_relation(cls, relation: BinaryRelation) -> "NormalisedLinks":
-        """Return the normalised links of a relation."""
+    def from_relation(cls, relation: BinaryRelation, run: Map = serial_map) -> "NormalisedLinks":
+        """Return the normalised links of a relation; products are shared by ``run``."""
         shape, density = relation.shape, max(relation.density, LEAST_DENSITY)
         incidence = (relation.incidence[0][0], relation.incidence[-1][-1])
         kind = number_type(shape)
@@ -66,12 +78,25 @@ class NormalisedLinks:
         for d, cells in enumerate(incidence):
             degree = expected_degrees(cells, rates[d], rates[1 - d], density)
             scales.append(LinkScales(degree_scales(degree).astype(kind), rates[d]))
-        return cls(shape, incidence, (scales[0], scales[1]), density)
+        return cls(shape, incidence, (scales[0], scales[1]), density, run)
 
     def product(self, d: int, block: NDArray[Any]) -> NDArray[Any]:
         """Return the product with ``block``, transposed where ``d`` is 1."""
-        own, others = self.scales[d], self.scales[1 - d]
-        return link_product(self.incidence[d], own, others, self.density, block)
+        cells, own, others = self.incidence[d], self.scales[d], self.scales[1 - d]
+        out = np.empty((self.shape[d], block.shape[1]), dtype=block.dtype)
+
+        def multiply(part: tuple[int, int]) -> None:
+            rows, starts = slice(*part), slice(part[0], part[1] + 1)
+            some = cells._replace(
+                link_start=cells.link_start[starts], unseen_start=cells.unseen_start[starts]
+            )
+            scales = LinkScales(own.scale[rows], own.rate[rows])
+            spectral.multiply(some, scales, others, self.density, block, out[rows])
+
+        shares = np.linspace(0, cells.link.size, PRODUCT_PARTS + 1)[1:-1]
+        bounds = np.unique([0, *np.searchsorted(cells.link_start, shares), self.shape[d]])
+        self.run(multiply, pairwise(bounds.tolist()))
+        return out
 
 
 def scaled_singular_vectors(links: Products, k: int, seed: int) -> list[NDArray[Any]]:
@@ -199,22 +224,28 @@ def thread_pools() -> ThreadpoolController:
 class SpectralStart:
     """The scaled singular vectors of the normalised links, and labels found from them.
 
-    One thread is used, so that the bits do not depend on the number of threads.
+    The linear algebra uses one thread, so that the bits do not depend on the number of threads.
     """
 
     relation: RelationData
     points: list[NDArray[Any]]  # of rows and of columns
     seed: int
+    run: Map
 
     @classmethod
     def from_links(
-        cls, relation: RelationData, links: Products, clusters: int, rng: np.random.Generator
+        cls,
+        relation: RelationData,
+        links: Products,
+        clusters: int,
+        rng: np.random.Generator,
+        run: Map = serial_map,
     ) -> "SpectralStart":
         """Compute the vectors for so many clusters at most."""
         seed = int(rng.integers(2**31))
         with thread_pools().limit(limits=1):
             points = scaled_singular_vectors(links, min(clusters, *relation.shape), seed)
-        return cls(relation, points, seed)
+        return cls(relation, points, seed, run)
 
     def labels(self, clusters: tuple[int, ...]) -> list[Indices]:
         """Return k-means clusters of the vectors, so many of each domain.
@@ -229,14 +260,14 @@ class SpectralStart:
             points = [np.hstack(points)]
         with thread_pools().limit(limits=1):
             pairs = zip(points, clusters, strict=False)
-            return [k_means_labels(some.copy(), K, self.seed) for some, K in pairs]
+            return self.run(lambda pair: k_means_labels(pair[0], pair[1], self.seed), pairs)
 
 
 def k_means_labels(points: NDArray[Any], clusters: int, seed: int) -> Indices:
-    """Return labels of points, which are overwritten; no more clusters than distinct points."""
+    """Return k-means labels of points; no more clusters than distinct points."""
     if points.shape[0] < SINGLE_PRECISION_FROM and points.shape[0] * clusters < MOST_DISTANCES:
         K = _distinct(points, clusters)
-        method = KMeans(K, n_init=1, random_state=seed, copy_x=False)
+        method = KMeans(K, n_init=1, random_state=seed)
     else:
         method = MiniBatchKMeans(clusters, n_init=1, random_state=seed)
     found = method.fit_predict(points)

@@ -103,6 +103,18 @@ def column_sums(q: Floats) -> Floats:
 
 
 @kernel
+def total_change(old: Floats, old_count: int, new: Floats, new_count: int) -> float:
+    """Return the sum of |change| from one mean to another; sums of so many are given."""
+    total, old_share, new_share = 0.0, 1.0 / old_count, 1.0 / new_count
+    for i in range(old.shape[0]):
+        row = 0.0
+        for k in range(old.shape[1]):
+            row += abs(new_share * new[i, k] - old_share * old[i, k])
+        total += row
+    return total
+
+
+@kernel
 def update_average(mean: Floats, q: Floats, step: float) -> float:
     """Move the averaged memberships towards ``q`` (eq:ACVB); return the sum of |change|."""
     moved = 0.0

@@ -84,21 +84,53 @@ def is_joint(domain: DomainView) -> bool:
 @kernel
 def score_tables(domain: DomainView, blocks: BlockTables, m_other: Floats) -> ScoreTables:
     """Return the tables of a domain at these counts."""
+    tables = empty_tables(domain, blocks)
+    fill_tables(domain, blocks, m_other, tables, 0, blocks.n.shape[1])
+    sum_tables(tables)
+    return tables
+
+
+@kernel
+def empty_tables(domain: DomainView, blocks: BlockTables) -> ScoreTables:
+    """Return tables of a domain, to be filled."""
     K, L = blocks.n.shape
     P, width = len(domain.incidence), padded(K)
-    counts, no_link = np.ones((2, P, L, width)), np.empty((P, L, width))
-    member = np.zeros_like(no_link)
-    tables = ScoreTables(counts, no_link, np.zeros(width), member, np.zeros(width))
-    for p in range(P):
-        for l in range(L):
+    gains = np.empty((2, P, L, width))
+    return ScoreTables(
+        np.empty((2, P, L, width)), gains[0], np.empty(width), gains[1], np.empty(width)
+    )
+
+
+@kernel
+def fill_tables(
+    domain: DomainView,
+    blocks: BlockTables,
+    m_other: Floats,
+    tables: ScoreTables,
+    start: int,
+    stop: int,
+) -> None:
+    """Write counts and gains at these counts, for some of the clusters at the other end."""
+    counts, K = tables.counts, blocks.n.shape[0]
+    for p in range(counts.shape[1]):
+        for l in range(start, stop):
             for k in range(K):
                 row, column = (k, l) if p == 0 else (l, k)
                 counts[0, p, l, k] = blocks.a[row, column] + blocks.n[row, column]
                 counts[1, p, l, k] = blocks.b[row, column] + blocks.N[row, column]
+            counts[:, p, l, K:] = 1.0
             update_no_link(domain, tables, m_other, p, l)
-            tables.base[:] += no_link[p, l]
-            tables.member_base[:] += member[p, l]
-    return tables
+
+
+@kernel
+def sum_tables(tables: ScoreTables) -> None:
+    """Write the sums of filled tables over the clusters at the other end."""
+    P, L, _ = tables.no_link.shape
+    tables.base[:], tables.member_base[:] = 0.0, 0.0
+    for p in range(P):
+        for l in range(L):
+            tables.base[:] += tables.no_link[p, l]
+            tables.member_base[:] += tables.member_no_link[p, l]
 
 
 @kernel

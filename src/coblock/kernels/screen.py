@@ -16,7 +16,13 @@ from coblock.kernels import BlockTables, DomainView, Floats, Indices, inlined, k
 from coblock.kernels.bernoulli import log_beta_gain
 from coblock.kernels.gather import links_of, unseen_of
 from coblock.kernels.memberships import NEGLIGIBLE
-from coblock.kernels.score import SMALLEST_COUNT, ScoreTables, score_tables
+from coblock.kernels.score import (
+    SMALLEST_COUNT,
+    ScoreTables,
+    empty_tables,
+    fill_tables,
+    sum_tables,
+)
 from coblock.kernels.special import exp, log, log_rising_difference, unrolled_max
 
 CANDIDATES = 4  # clusters that are scored exactly, beside the present one
@@ -48,21 +54,41 @@ class ObjectCells(NamedTuple):
 
 
 @kernel
-def screen_tables(domain: DomainView, blocks: BlockTables, m_other: Floats) -> ScreenTables:
-    """Return the tables of a domain at these counts."""
-    exact = score_tables(domain, blocks, m_other)
+def empty_screen(domain: DomainView, blocks: BlockTables) -> ScreenTables:
+    """Return tables of a domain, to be filled."""
+    exact = empty_tables(domain, blocks)
     P, L, K = exact.no_link.shape
     first, more = np.empty((2, P, L, K), dtype=np.float32)
     unseen = np.empty((P, L, K if domain.incidence[0].unseen.size > 0 else 0), dtype=np.float32)
-    base = np.full(K, -np.inf)
+    return ScreenTables(exact, first, more, unseen, np.empty(K, dtype=np.float32))
+
+
+@kernel
+def fill_screen(
+    domain: DomainView,
+    blocks: BlockTables,
+    m_other: Floats,
+    tables: ScreenTables,
+    start: int,
+    stop: int,
+) -> None:
+    """Write the tables at these counts, for some of the clusters at the other end."""
+    fill_tables(domain, blocks, m_other, tables.exact, start, stop)
+    counts = tables.exact.counts
+    for p in range(counts.shape[1]):
+        for l in range(start, stop):
+            gains = (tables.first_link[p, l], tables.more_links[p, l], tables.unseen[p, l])
+            write_gains(counts[0, p, l], counts[1, p, l], m_other[l], *gains)
+
+
+@kernel
+def add_bases(domain: DomainView, tables: ScreenTables) -> None:
+    """Add up the gains without links of filled tables."""
+    sum_tables(tables.exact)
+    tables.base[:] = -np.inf
     for k in range(domain.m.size):
         if domain.m[k] > 0.0:
-            base[k] = log(domain.m[k]) + exact.base[k]
-    for p in range(P):
-        for l in range(L):
-            n, N, m = exact.counts[0, p, l], exact.counts[1, p, l], m_other[l]
-            write_gains(n, N, m, first[p, l], more[p, l], unseen[p, l])
-    return ScreenTables(exact, first, more, unseen, base.astype(np.float32))
+            tables.base[k] = log(domain.m[k]) + tables.exact.base[k]
 
 
 @kernel

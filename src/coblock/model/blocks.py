@@ -46,8 +46,8 @@ class Blocks:
         shape = (m[0].size, m[-1].size)
         links, unseen = relation.count_cells(labels, shape)
         self_pairs = np.diag(m[0]) if relation.repeated else np.zeros(shape)
-        own = [np.bincount(labels[0], cells, m[0].size) for cells in own_cells(relation)]
-        return cls(relation, m, links, unseen, self_pairs, np.array(own))
+        own = own_counts(relation, labels[0], m[0].size)
+        return cls(relation, m, links, unseen, self_pairs, own)
 
     @classmethod
     def from_memberships(
@@ -58,7 +58,9 @@ class Blocks:
         self_pairs = q[0].T @ q[0] if relation.repeated else np.zeros(links.shape)
         if relation.repeated and relation.copies[0] > 1.0:
             self_pairs += (relation.copies[0] - 1.0) * np.outer(q[0][-1], q[0][-1])
-        own, pairs = own_cells(relation) @ q[0], zip(q, relation.copies, strict=False)
+        directed = relation.repeated and not relation.symmetric
+        own = own_cells(relation) @ q[0] if directed else np.zeros((2, q[0].shape[1]))
+        pairs = zip(q, relation.copies, strict=False)
         m = [column_sums(each) + (copies - 1.0) * each[-1] for each, copies in pairs]
         return cls(relation, m, links, unseen, self_pairs, own)
 
@@ -91,6 +93,29 @@ class Blocks:
         self.links += links if d == 0 else links.T
         if unseen.size:
             self.unseen += unseen if d == 0 else unseen.T
+        self.derive_tables()
+
+    def copy(self) -> "Blocks":
+        """Return blocks that share no counts with these."""
+        other = copy(self)
+        other.m, other.own = [m.copy() for m in self.m], self.own.copy()
+        other.links, other.unseen = self.links.copy(), self.unseen.copy()
+        other.self_pairs = self.self_pairs.copy()
+        return other
+
+    def merge(self, d: int, label: Indices) -> None:
+        """Add the counts of each cluster of domain ``d`` to those of its new label.
+
+        The labels of a domain are some of its clusters, each of which keeps its own.
+        """
+        tables = [self.links, self.unseen, self.self_pairs]
+        tables = tables if d == 0 else [table.T for table in tables]
+        if self.relation.repeated:
+            tables += [table.T for table in tables] + [self.own.T]
+        for g in np.flatnonzero(label != np.arange(label.size)):
+            for table in [*tables, self.m[d]]:
+                table[label[g]] += table[g]
+                table[g] = 0.0
         self.derive_tables()
 
     def reorder(self, order: list[Indices]) -> "Blocks":
@@ -134,12 +159,17 @@ class Blocks:
 
 
 def own_cells(relation: RelationData) -> Floats:
-    """Return the numbers of links and observed non-links of each object with itself.
+    """Return the numbers of links and observed non-links of each object with itself (directed).
 
     They are 0 or 1, unless an object stands for many.
     """
+    cells = np.stack((relation.own_link, relation.own_seen - relation.own_link))
+    cells[:, -1] *= relation.copies[0]
+    return cells
+
+
+def own_counts(relation: RelationData, label: Indices, clusters: int) -> Floats:
+    """Return the cells of objects with themselves by cluster; 0 if the relation is not directed."""
     if relation.repeated and not relation.symmetric:
-        cells = np.stack((relation.own_link, relation.own_seen - relation.own_link))
-        cells[:, -1] *= relation.copies[0]
-        return cells
-    return np.zeros((2, relation.sizes[0]))
+        return np.array([np.bincount(label, cells, clusters) for cells in own_cells(relation)])
+    return np.zeros((2, clusters))

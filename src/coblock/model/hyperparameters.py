@@ -67,7 +67,9 @@ class Hyperparameters:
 
     def tables(self, clusters: tuple[int, int]) -> list[Floats]:
         """Return one table for each hyperparameter of the likelihood, an entry per block."""
-        return [np.broadcast_to(row, clusters).copy() for row in self.prior]
+        tables = np.empty((len(self.prior), *clusters))
+        tables[:] = self.prior
+        return list(tables)
 
     def learn(
         self,

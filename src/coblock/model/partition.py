@@ -1,5 +1,6 @@
 """A hard partition of all objects, with its blocks and hyperparameters (MODEL 10)."""
 
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from coblock.kernels import BlockTables, DomainView, Floats, Indices
 from coblock.kernels.gather import relabel
-from coblock.model.blocks import Blocks, own_cells
+from coblock.model.blocks import Blocks, own_counts
 from coblock.model.hyperparameters import Hyperparameters, crp_concentration, crp_log_probability
 from coblock.model.relation import RelationData
 
@@ -57,6 +58,18 @@ class Partition:
         """Drop empty clusters, number the others from 0 and count the cells."""
         self.labels = numbered(self.labels)
         self.blocks = Blocks.from_labels(self.relation, self.labels)
+
+    def drop_empty(self) -> None:
+        """Drop empty clusters and number the others from 0; the counts of cells are kept."""
+        kept = [np.flatnonzero(m > 0).astype(np.int32) for m in self.m]
+        if any(some.size < m.size for some, m in zip(kept, self.m, strict=True)):
+            self.labels, self.blocks = numbered(self.labels), self.blocks.reorder(kept)
+
+    def merge_clusters(self, d: int, label: Indices) -> None:
+        """Give the members of each cluster of domain ``d`` this label; add the counts up."""
+        self.labels[d] = label[self.labels[d]]
+        self.blocks.merge(d, label)
+        self.drop_empty()
 
     def recount(self) -> None:
         """Count the cells of the clusters as they are numbered, empty ones included."""
@@ -125,13 +138,16 @@ class Partition:
         relabel(self.domain(d), objects, fresh, label, self.labels[-1 - d], *tables)
         if self.relation.repeated:
             blocks.self_pairs = np.diag(blocks.m[0])
-            blocks.own = np.array([np.bincount(label, own, K) for own in own_cells(self.relation)])
+            blocks.own = own_counts(self.relation, label, K)
         blocks.derive_tables()
 
     def copy(self) -> "Partition":
         """Return a partition that shares no labels with this one."""
-        labels = [label.copy() for label in self.labels]
-        return Partition(self.relation, labels, self.hyper.copy(), self.fixed)
+        other = copy(self)
+        other.labels = [label.copy() for label in self.labels]
+        other.hyper, other.blocks = self.hyper.copy(), self.blocks.copy()
+        other.drop_empty()
+        return other
 
     def make_room(self, d: int, limit: int | None, count: int) -> bool:
         """Add empty clusters to domain ``d`` if it has none; return whether one may be opened."""
