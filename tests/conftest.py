@@ -64,7 +64,8 @@ def few_samples() -> Iterator[None]:
     """
     from coblock.inference import posterior
 
-    few = replace(posterior.SEARCH, most_chained=posterior.SEARCH.least_samples)
+    fewest = posterior.SEARCH.least_samples
+    few = replace(posterior.SEARCH, most_chained=fewest, average_tol=1.0)  # they count as converged
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posterior, "SEARCH", few)
         yield

@@ -20,6 +20,7 @@ from coblock.io.readers import ReadError
 from coblock.ui.cli import app
 from test_readers import links, unseen, written
 
+pytestmark = pytest.mark.usefixtures("short_chains_in_file")
 PEOPLE, GOODS = [f"p{i}" for i in range(12)], [f"item {j}" for j in range(5)]
 BOUGHT = np.add.outer(np.arange(12), np.arange(5)) % 3 == 0
 PAIRS = {(PEOPLE[i], GOODS[j]) for i, j in zip(*BOUGHT.nonzero(), strict=True)}

@@ -39,7 +39,8 @@ Written by `benchmarks/restructuring.py`, which measures two checkouts of cobloc
 on the same machine. Before: commit {before}. After: commit {after}. Machine: {machine}; mean load
 {load:.1f}. Fits have no parameter but the seed and run on one thread. Every measurement has its own
 process, and the checkouts take turns. Compilation is not measured. A row says "not run" where no
-round is finished, and how many are finished where some are not.
+round is finished, and how many are finished where some are not. [An earlier
+page](restructuring-ca23e77.md) compares the commit of the restructuring, without later features.
 
 | measure | must | before | after |
 |---|---|---|---|
