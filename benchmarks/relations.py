@@ -1,7 +1,7 @@
 """Fits of several relations beside published ones; writes docs/relations.md.
 
-Usage: python benchmarks/relations.py DATA [--parts heldout evidence planted triples] [--seeds 5]
-    [--only nations alyawarra] [--jobs 2]
+Usage: python benchmarks/relations.py DATA [--parts heldout draws evidence planted triples]
+    [--seeds 5] [--only nations alyawarra] [--jobs 2]
 """
 
 import argparse
@@ -32,9 +32,13 @@ MUST = {  # held-out log probability per cell and average precision
     "umls": (-0.0050, 0.945),
 }
 FEATURES = "nations and features"
+PARTS = ["heldout", "draws", "evidence", "planted", "triples"]
+MEANS = 10_000  # random means of 5 draws
 EVIDENCE = {"animals": -1994.0, FEATURES: -4067.5, "alyawarra": -18664.0, "umls": -7031.0}
 SECONDS = {"alyawarra": 20.0, "umls": 40.0}
 HIDDEN = 0.1  # share of the cells
+DRAWS, FIRST_DRAW = 40, 100  # further draws of the hidden cells of animals, and the first seed
+GIBBS_DRAWS, GIBBS_SWEEPS = 10, 3000  # of them, chains of so many sweeps
 DIAGONAL = {"nations": "unseen"}  # no country relates to itself; that of the others is data
 
 
@@ -45,11 +49,13 @@ def read_array(data: Path, name: str) -> np.ndarray:
     return np.load(data / f"{name}.npy").astype(float)
 
 
-def fit(array: np.ndarray, name: str, seed: int) -> tuple[MultiIRM, float]:
+def fit(
+    array: np.ndarray, name: str, seed: int, settings: dict | None = None
+) -> tuple[MultiIRM, float]:
     """Fit all observed cells; return the model and its CPU seconds."""
     relation = Relation(array, PLACES[name], diagonal=DIAGONAL.get(name, "seen"))
     began = time.process_time()
-    model = MultiIRM(random_state=seed).fit({name: relation})
+    model = MultiIRM(random_state=seed, **settings or {}).fit({name: relation})
     return model, time.process_time() - began
 
 
@@ -68,7 +74,9 @@ def fit_features(data: Path, seed: int) -> tuple[MultiIRM, float]:
     return model, time.process_time() - began
 
 
-def score_hidden(data: Path, name: str, seed: int) -> dict[str, float]:
+def score_hidden(
+    data: Path, name: str, seed: int, settings: dict | None = None
+) -> dict[str, float]:
     """Hide a tenth of all cells, fit the others, and score the hidden ones."""
     array, rng = read_array(data, name), np.random.default_rng(seed)
     hidden = rng.random(array.shape) < HIDDEN
@@ -76,7 +84,7 @@ def score_hidden(data: Path, name: str, seed: int) -> dict[str, float]:
         hidden[np.arange(len(array)), np.arange(len(array))] = False
     seen = array.copy()
     seen[hidden] = np.nan
-    found, seconds = fit(seen, name, seed)
+    found, seconds = fit(seen, name, seed, settings)
     result, cells = found.result_, np.argwhere(hidden).astype(np.int32)
     values = array[hidden]
     mean = predict_mean(result, 0, cells)
@@ -88,6 +96,18 @@ def score_hidden(data: Path, name: str, seed: int) -> dict[str, float]:
         "samples": len(result.samples),
         "moved": result.moved,
     }
+
+
+def score_draws(data: Path) -> list[dict[str, float]]:
+    """Score further draws of the hidden cells of animals: the default, and long Gibbs chains."""
+    runs = []
+    for seed in range(DRAWS):
+        run = score_hidden(data, "animals", FIRST_DRAW + seed)
+        if seed < GIBBS_DRAWS:
+            settings = {"inference": "gibbs", "max_iter": GIBBS_SWEEPS}
+            run["gibbs"] = score_hidden(data, "animals", FIRST_DRAW + seed, settings)
+        runs.append(run)
+    return runs
 
 
 def planted_numbers(name: str, seed: int) -> bool:
@@ -154,37 +174,39 @@ def score_triples(data: Path, seed: int, jobs: int, corrupted: int = 50) -> dict
     }
 
 
+def measure_fits(part: str, data: Path, name: str, seeds: int) -> list[dict[str, float]]:
+    """Return the figures of held-out cells, or of the evidence, for each seed."""
+    if part == "heldout":
+        return [score_hidden(data, name, seed) for seed in range(seeds)]
+    runs = []
+    for seed in range(min(seeds, 3)):
+        if name == FEATURES:
+            found, seconds = fit_features(data, seed)
+        else:
+            found, seconds = fit(read_array(data, name), name, seed)
+        runs.append({"log_evidence": found.log_evidence_, "seconds": seconds})
+    return runs
+
+
 def measure(data: Path, parts: list[str], names: list[str], seeds: int, jobs: int) -> dict:
-    """Run the parts and keep their results in a file."""
+    """Run the parts; keep the results of each in a file."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for part in parts:
-        for name in names:
-            if part == "heldout" and name == FEATURES:
-                continue
-            if part == "heldout":
-                runs = [score_hidden(data, name, seed) for seed in range(seeds)]
-            elif part == "evidence":
-                runs = []
-                for seed in range(min(seeds, 3)):
-                    if name == FEATURES:
-                        found, seconds = fit_features(data, seed)
-                    else:
-                        found, seconds = fit(read_array(data, name), name, seed)
-                    runs.append({"log_evidence": found.log_evidence_, "seconds": seconds})
-            else:
-                continue
-            results.setdefault(part, {})[name] = runs
-            print(part, name, runs, flush=True)
-        if part == "planted":
-            for name in ("poisson", "categorical", "normal"):
-                found = [planted_numbers(name, seed) for seed in range(20)]
-                results.setdefault(part, {})[name] = found
-                print(part, name, sum(found), flush=True)
-        if part == "triples":
+        if part == "draws":
+            results[part] = score_draws(data)
+        elif part == "planted":
+            kinds = ("poisson", "categorical", "normal")
+            results[part] = {n: [planted_numbers(n, seed) for seed in range(20)] for n in kinds}
+        elif part == "triples":
             results[part] = score_triples(data, 0, jobs)
-            print(part, results[part], flush=True)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        else:
+            for name in names:
+                if part == "evidence" or name != FEATURES:
+                    runs = measure_fits(part, data, name, seeds)
+                    results.setdefault(part, {})[name] = runs
+                    print(part, name, runs, flush=True)
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     return results
 
 
@@ -196,6 +218,30 @@ def mean_of(runs: list[dict[str, float]], name: str) -> float:
 def standard_error(runs: list[dict[str, float]], name: str) -> float:
     """Return the standard error of the mean of a figure over seeds."""
     return float(np.std([run[name] for run in runs], ddof=1) / np.sqrt(len(runs)))
+
+
+def describe_draws(runs: list[dict]) -> list[str]:
+    """Say where what is asked for lies among means of 5 of the draws of animals."""
+    lines = []
+    for asked, name, what in zip(
+        MUST["animals"],
+        ("log_probability", "average_precision"),
+        ("log probability", "average precision"),
+        strict=True,
+    ):
+        values = np.array([run[name] for run in runs])
+        several = [run for run in runs if "gibbs" in run]
+        chains = np.mean([run["gibbs"][name] for run in several])
+        same = np.mean([run[name] for run in several])
+        deviation = values.std(ddof=1)
+        rng = np.random.default_rng(0)
+        means = [rng.choice(values, 5, replace=False).mean() for _ in range(MEANS)]
+        lines.append(
+            f"| {what} | {values.mean():.3f} | {deviation:.3f} | {deviation / np.sqrt(5):.3f} "
+            f"| {asked} | {(asked - values.mean()) / (deviation / np.sqrt(5)):.1f} "
+            f"| {100 * np.mean(np.array(means) >= asked):.1f} % | {same:.3f} | {chains:.3f} |"
+        )
+    return lines
 
 
 def write_page(results: dict) -> None:
@@ -228,6 +274,23 @@ def write_page(results: dict) -> None:
             f"| {ap:.3f} ± {error_ap:.3f} | {MUST[name][1]} "
             f"| {mean_of(runs, 'samples'):.0f} | {moved} | {mean_of(runs, 'seconds'):.1f} |"
         )
+    if "draws" in results:
+        several = sum("gibbs" in run for run in results["draws"])
+        lines += [
+            "",
+            "### How much the draw of the hidden cells matters",
+            "",
+            f"animals, {len(results['draws'])} other draws: mean, standard deviation of one draw,",
+            "standard error of a mean of 5 draws, what is asked for, by how many standard errors",
+            f"it is above the mean, and the share of {MEANS:,} random means of 5 of these draws",
+            "that reach it. Beside it the default and Gibbs sampling of",
+            f"{GIBBS_SWEEPS:,} sweeps on {several} of them.",
+            "",
+            "| figure | mean | of one draw | of 5 | asked for | standard errors | reached "
+            f"| mean of {several} | Gibbs |",
+            "|---|---|---|---|---|---|---|---|---|",
+            *describe_draws(results["draws"]),
+        ]
     lines += [
         "",
         "## Evidence of all cells",
@@ -265,7 +328,7 @@ def main() -> None:
     """Measure the parts that are asked for and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--parts", nargs="*", default=["heldout", "evidence", "planted", "triples"])
+    parser.add_argument("--parts", nargs="*", default=PARTS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[*PLACES, FEATURES])
     parser.add_argument("--jobs", type=int, default=2)

@@ -1,7 +1,7 @@
 """MultiIRM: several relations of any arity over shared domains, clustered together."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,42 +33,20 @@ from coblock.kernels import Floats, Indices
 from coblock.model import checks
 from coblock.model.checks import Inference, Kind
 from coblock.model.dataset import Dataset, find_objects
-from coblock.model.multi_partition import use_threads
 from coblock.model.multi_result import (
+    DomainResult,
     MultiRecord,
     MultiResult,
     MultiSample,
+    RelationResult,
     log_predictive,
     predict_mean,
-    relation_means,
 )
+from coblock.model.multi_threads import use_threads
 from coblock.model.relation import BinaryRelation
 from coblock.model.trace import SweepRecord
 
 PASSED_ON = ("inference", "init", "refine", "burn_in", "tol", "max_iter", "random_state")  # to IRM
-
-
-@dataclass(frozen=True, slots=True)
-class DomainResult:
-    """The clusters of one domain."""
-
-    names: tuple[str, ...] | None
-    labels: Indices
-    membership: Floats  # (objects, clusters); clusters without labels come last
-    concentration: float
-    n_clusters: int
-
-
-@dataclass(frozen=True, slots=True)
-class RelationResult:
-    """The blocks of one relation; arrays have an axis for each place."""
-
-    places: dict[str, str]
-    likelihood: str
-    mean: Floats  # predictive mean of a cell; categories are on a last axis
-    statistics: Floats  # sufficient statistics, on a last axis
-    hyperparameters: Floats
-    log_evidence: float
 
 
 class MultiIRM(BaseEstimator):  # type: ignore[misc]
@@ -359,7 +337,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def _publish(self, result: MultiResult) -> None:
         """Set the fitted attributes."""
         self.result_ = result
-        data, means = result.data, relation_means(result)
+        data = result.data
         self.domains_ = {
             name: DomainResult(
                 data.domains[d].names,
@@ -374,10 +352,10 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             table.name: RelationResult(
                 {p: data.domain_names[d] for p, d in zip(table.places, table.domains, strict=True)},
                 table.likelihood.name,
-                means[table.name],
-                result.tensors[r],
                 result.priors[r],
                 result.partition.relation_bound(r),
+                result,
+                r,
             )
             for r, table in enumerate(data.tables)
         }

@@ -15,7 +15,7 @@ from coblock.inference.multi_gibbs import (
     take_sample,
 )
 from coblock.inference.multi_posterior import MultiChains
-from coblock.inference.multi_search import MultiSearch, is_affordable
+from coblock.inference.multi_search import MultiSearch
 from coblock.inference.multi_start import spectral_points, start_labels
 from coblock.inference.multi_variational import (
     MultiVariational,
@@ -24,7 +24,7 @@ from coblock.inference.multi_variational import (
     soft_result,
     start_memberships,
 )
-from coblock.inference.settings import SEARCH, Settings
+from coblock.inference.settings import CHAINS, SEARCH, Settings
 from coblock.inference.start import most_probable, soft_labels, thread_pools
 from coblock.kernels import Indices
 from coblock.model.dataset import Dataset
@@ -101,7 +101,7 @@ class MultiFit:
         phase, settings = self.phase, self.settings
         if phase == "posterior":
             if self.chains is None:
-                return not (settings.averages and is_affordable(sum(self.data.sizes)))
+                return not (settings.averages and CHAINS.is_affordable(self.data))
             return self.chains.finished
         if phase == "variational" and self.soft is not None and self.trace:
             return self.soft.may_stop and last_change(self.trace, settings) < settings.tol

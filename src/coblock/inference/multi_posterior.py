@@ -6,15 +6,11 @@ import numpy as np
 
 from coblock.inference.multi_gibbs import draw_hyperparameters, take_sample
 from coblock.inference.multi_search import Mode, sweep_all
-from coblock.inference.settings import SEARCH
+from coblock.inference.settings import CHAINS, SEARCH
 from coblock.model.dataset import Dataset
-from coblock.model.multi_partition import MultiPartition, map_threads
+from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import LEAST_MOVED, MultiSample, restore
-
-CHAINS = 4  # from the best local optima, at most
-FIRST_SWEEPS = 10  # of each chain, after which the chains must have moved
-BURN_IN = 15  # first sweeps of each chain, which are left out
-MOST_SWEEPS = 280  # of all chains
+from coblock.model.multi_threads import map_threads
 
 
 @dataclass(slots=True)
@@ -47,8 +43,7 @@ class MultiChains:
         Partitions on the way can have more evidence than the local optima, which the last step of
         the search simplifies, and can push all of them out of the modes.
         """
-        sweeps = SEARCH.chain_visits // sum(best.data.sizes)
-        most = min(max(sweeps // (2 * BURN_IN), 1), CHAINS)
+        most = min(max(CHAINS.sweeps(best.data) // (2 * CHAINS.burn_in), 1), CHAINS.chains)
         starts = [mode.sample for mode in modes if mode.ended][:most] or [take_sample(best)]
         chains = [restore_sample(best.data, start) for start in starts]
         return cls(seed, limits, modes, chains)
@@ -56,11 +51,9 @@ class MultiChains:
     @property
     def finished(self) -> bool:
         """Whether all samples are drawn, or the chains do not move."""
-        if len(self.moved) >= FIRST_SWEEPS and np.mean(self.moved) < LEAST_MOVED:
+        if len(self.moved) >= CHAINS.first_sweeps and np.mean(self.moved) < LEAST_MOVED:
             return True
-        objects = sum(self.chains[0].data.sizes)
-        sweeps = min(SEARCH.chain_visits // objects, MOST_SWEEPS)
-        return len(self.moved) >= sweeps // len(self.chains)
+        return len(self.moved) >= CHAINS.sweeps(self.chains[0].data) // len(self.chains)
 
     def sweep(self) -> float:
         """Sweep each chain once and keep samples; return the fraction of labels that changed."""
@@ -73,7 +66,7 @@ class MultiChains:
             return moved
 
         self.moved.append(float(np.mean(map_threads(advance, range(len(self.chains))))))
-        kept = number + 1 - BURN_IN
+        kept = number + 1 - CHAINS.burn_in
         if kept > 0 and kept % SEARCH.sweeps_per_sample == 0:
             self.samples += [take_sample(partition) for partition in self.chains]
         if self.finished and np.mean(self.moved) < LEAST_MOVED:

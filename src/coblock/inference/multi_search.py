@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from coblock.inference.settings import SEARCH
-from coblock.kernels import Floats, Indices
+from coblock.inference.settings import CHAINS, SEARCH
+from coblock.kernels import Indices
 from coblock.kernels.tensor_classes import stored_statistics
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiSample
@@ -21,13 +22,14 @@ SPLIT_BATCHES = 4  # of members that are moved together, in each of these sweeps
 SPLIT_TRIALS = 2  # first members from which each cluster is split
 SEQUENTIAL_UP_TO = 1000  # objects of a domain; so few are moved one after another,
 BATCHES = 25  # and more in so many batches
-MOST_BLOCKS = 2**23  # of a relation: no cluster is opened beyond; a sweep takes time for each
+BLOCK_BITS = 58  # less one for each place: no cluster is opened beyond; blocks are 64-bit numbers
 FEW_CLUSTERS = 3  # per domain, up to which splits are valued at learnt hyperparameters
 MOST_MODES = 24  # partitions after rounds that are kept for an ensemble,
 MODE_SHARE = 0.05  # if they have at most this share of the evidence less than the best one
 SAME_MODE = 1e-3  # nats; partitions whose evidence differs by less are the same
 ALL_PAIRS = 30  # clusters up to which all pairs are candidates for a merge,
 NEIGHBOURS = 3  # and nearest clusters that are candidates beyond
+DISTANCES = 2**22  # that are held at a time, to find them
 
 
 def sweep_all(
@@ -65,11 +67,6 @@ class Mode(NamedTuple):
     sample: MultiSample
     evidence: float
     ended: bool  # whether a local search ended there
-
-
-def is_affordable(objects: int) -> bool:
-    """Return whether so many objects can be sampled often enough for an average."""
-    return objects * SEARCH.fewest_samples * SEARCH.sweeps_per_sample <= SEARCH.chain_visits
 
 
 @dataclass(slots=True)
@@ -152,7 +149,7 @@ class MultiSearch:
 
     def _keep_mode(self, evidence: float, *, ended: bool) -> None:
         """Keep the partition after a round, if it is not known yet and among the best ones."""
-        if not is_affordable(sum(self.partition.data.sizes)):
+        if not CHAINS.is_affordable(self.partition.data):
             return
         known = [abs(evidence - mode.evidence) < SAME_MODE for mode in self.modes]
         if any(known):
@@ -211,14 +208,14 @@ def simplify(
 
 
 def most_clusters(partition: MultiPartition, d: int, limit: int | None) -> int:
-    """Return how many clusters of domain ``d`` the tables of all its relations allow."""
+    """Return how many clusters of domain ``d`` the numbers of blocks of all relations allow."""
     most = float(limit or partition.data.sizes[d])
     used = [m.size for m in partition.sizes]
     for table in partition.data.tables:
         places = table.domains.count(d)
         if places:
             others = math.prod(used[e] for e in table.domains if e != d)
-            most = min(most, float((MOST_BLOCKS / others) ** (1.0 / places)))
+            most = min(most, (2.0 ** (BLOCK_BITS - table.arity) / others) ** (1.0 / places))
     return max(int(most), 1)
 
 
@@ -260,20 +257,20 @@ def merge_pairs_of_domain(partition: MultiPartition, d: int) -> int:
 def candidate_pairs(partition: MultiPartition, d: int) -> Indices:
     """Return all pairs of clusters, or those with the nearest profiles if there are many."""
     K = partition.sizes[d].size
-    first, second = np.triu_indices(K, 1)
     if K > ALL_PAIRS:
-        distance = profile_distances(partition, d)
-        near = np.argpartition(distance, NEIGHBOURS, axis=1)[:, :NEIGHBOURS].ravel()
+        near = nearest_clusters(partition, d).ravel()
         far = np.repeat(np.arange(K), NEIGHBOURS)
         chosen = np.unique(np.minimum(near, far) * K + np.maximum(near, far))
         first, second = np.divmod(chosen, K)
+    else:
+        first, second = np.triu_indices(K, 1)
     return np.stack((first, second), axis=1).astype(np.int32)
 
 
-def profile_distances(partition: MultiPartition, d: int) -> Floats:
-    """Return how far the clusters of a domain are apart: Ward's distance of their blocks.
+def nearest_clusters(partition: MultiPartition, d: int) -> NDArray[np.intp]:
+    """Return the nearest clusters of each cluster of a domain: Ward's distance of their blocks.
 
-    Blocks without stored cells are left out.
+    Blocks without stored cells are left out. Distances are computed for some clusters at a time.
     """
     m = partition.sizes[d]
     parts = [
@@ -283,11 +280,16 @@ def profile_distances(partition: MultiPartition, d: int) -> Floats:
         if domain == d
     ]
     points = sparse.hstack(parts, format="csr")
-    square = points.multiply(points).sum(axis=1)
-    distance = square[:, None] + square - 2.0 * (points @ points.T).toarray()
-    distance /= 1.0 / m[:, None] + 1.0 / m
-    np.fill_diagonal(distance, np.inf)
-    return distance
+    square, turned = points.multiply(points).sum(axis=1), points.T.tocsr()
+    near = np.empty((m.size, NEIGHBOURS), np.intp)
+    size = max(DISTANCES // m.size, 1)
+    for begin in range(0, m.size, size):
+        some = np.arange(begin, min(begin + size, m.size))
+        distance = square[some, None] + square - 2.0 * (points[some] @ turned).toarray()
+        distance /= 1.0 / m[some, None] + 1.0 / m
+        distance[some - begin, some] = np.inf
+        near[some] = np.argpartition(distance, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+    return near
 
 
 def block_profiles(partition: MultiPartition, r: int, p: int) -> sparse.csr_array:
@@ -317,10 +319,10 @@ def block_profiles(partition: MultiPartition, r: int, p: int) -> sparse.csr_arra
     for e in range(table.arity):
         if e != p:
             others = others * shape[e] + index[:, e]
+    known, others = np.unique(others, return_inverse=True)
     column = others[:, None] * width + np.arange(width)
     at = (np.repeat(index[:, p], width), column.ravel())
-    columns = math.prod(shape) // shape[p] * width
-    return sparse.csr_array((value.ravel(), at), shape=(shape[p], columns))
+    return sparse.csr_array((value.ravel(), at), shape=(shape[p], known.size * width))
 
 
 def split_clusters(

@@ -240,3 +240,29 @@ class SearchSettings:
 
 
 SEARCH = SearchSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSettings:
+    """Constants of the chains of several relations."""
+
+    chains: int = 4  # from the best local optima, at most
+    first_sweeps: int = 10  # of each chain, after which the chains must have moved
+    burn_in: int = 15  # first sweeps of each chain, which are left out
+    most_sweeps: int = 280  # of all chains,
+    visited_cells: int = 40_000_000  # and stored cells, unseen ones included, that objects visit in
+    # all sweeps. umls with a tenth unseen has 290,000 per sweep of 0.6 CPU s: 140 sweeps
+
+    def is_affordable(self, data: Dataset) -> bool:
+        """Return whether the objects can be sampled often enough for an average."""
+        sweeps = SEARCH.fewest_samples * SEARCH.sweeps_per_sample
+        visits = sum(data.sizes) * sweeps <= SEARCH.chain_visits
+        return visits and data.layout.cell.size * sweeps <= self.visited_cells
+
+    def sweeps(self, data: Dataset) -> int:
+        """Return how many sweeps all chains of a data set have together."""
+        objects, cells = sum(data.sizes), max(data.layout.cell.size, 1)
+        return min(SEARCH.chain_visits // objects, self.visited_cells // cells, self.most_sweeps)
+
+
+CHAINS = ChainSettings()

@@ -11,7 +11,7 @@ from coblock.io import refuse
 from coblock.io.atomic import write_atomic
 from coblock.io.export import make_frame, object_columns, to_csv
 from coblock.model.likelihoods.categorical import Categorical
-from coblock.model.multi_result import MultiResult, relation_means
+from coblock.model.multi_result import MultiResult, block_means
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,24 +50,25 @@ def domain_columns(result: MultiResult, domain: str) -> dict[str, Any]:
 def block_columns(result: MultiResult, relation: str) -> dict[str, Any]:
     """Return the blocks of a relation: a cluster for each place, statistics and mean.
 
-    Categories have a line each, with the number of cells as the only statistic.
+    Categories have a line each, with the number of cells as the only statistic. Of very many
+    blocks, those that hold no stored cells are left out.
     """
     r = result.relation_number(relation)
-    table, mean = result.data.tables[r], relation_means(result)[relation]
-    statistics = result.tensors[r]
-    shape = statistics.shape[: table.arity]
-    categories = None
+    table, clusters = result.data.tables[r], result.listed_blocks(r)
+    mean = block_means(result, r, clusters)
+    statistics = result.blocks.statistics_at(r, tuple(clusters.T))
+    at = np.arange(len(clusters))
+    categories: list[str] = []
     if isinstance(table.likelihood, Categorical):
-        categories = np.array(table.likelihood.categories, dtype=object)
-        shape, statistics = mean.shape, statistics[..., None]
-    at = [each.ravel() for each in np.indices(shape)]
+        categories = [str(each) for each in table.likelihood.categories] * at.size
+        at, statistics = np.repeat(at, mean.shape[1]), statistics.reshape(-1, 1)
     columns: dict[str, Any] = {
-        f"{place}_cluster": at[p].astype(np.int64) for p, place in enumerate(table.places)
+        f"{place}_cluster": clusters[at, p].astype(np.int64) for p, place in enumerate(table.places)
     }
-    if categories is not None:
-        columns["category"] = [str(each) for each in categories[at[-1]]]
+    if categories:
+        columns["category"] = categories
     for s in range(statistics.shape[-1]):
-        columns[f"statistic_{s + 1}"] = statistics[..., s].ravel()
+        columns[f"statistic_{s + 1}"] = statistics[:, s].copy()
     return columns | {"mean": mean.ravel()}
 
 

@@ -156,22 +156,39 @@ class Relation:
             self.missing = [each[missing] for each in self.objects]
             kept = ~missing
             objects, first, inverse, _ = distinct_cells([each[kept] for each in self.objects])
-            self.likelihood = self.likelihood.for_values(values[kept])
-            numbers = self.likelihood.encode(values[kept])
+            numbers = self._encode(values, kept)
             encoded = numbers[first]
             wrong = np.flatnonzero(numbers != encoded[inverse])
             if wrong.size:
-                row = int(wrong[0])
-                cell = ", ".join(quoted(str(each[kept][row])) for each in self.objects)
+                row = int(np.flatnonzero(kept)[wrong[0]])
                 refuse(
                     f"{wrong.size:,} rows repeat a cell with another value; the first is "
-                    f"({cell}) with {quoted(str(values[kept][row]))}. Keep one row for each "
-                    "cell, or add the values up."
+                    f"{self._cell(row)} with {quoted(str(values[row]))} in row {row + 1:,}. Keep "
+                    "one row for each cell, or add the values up."
                 )
         if self.filled:
             nonzero = encoded != 0
             objects, encoded = [each[nonzero] for each in objects], encoded[nonzero]
         self.objects, self.values = objects, encoded
+
+    def _encode(self, values: NDArray[Any], kept: NDArray[np.bool_]) -> Floats:
+        """Return the values that are kept as numbers; say where the first wrong one is."""
+        try:
+            self.likelihood = self.likelihood.for_values(values[kept])
+            return self.likelihood.encode(values[kept])
+        except ValueError as error:
+            for row in np.flatnonzero(kept).tolist():
+                try:
+                    self.likelihood.encode(values[row : row + 1])
+                except ValueError:
+                    number = f"row {row + 1:,}, " if self.shape is None else ""
+                    msg = f"{error} The first is in {number}cell {self._cell(row)}."
+                    raise ValueError(msg) from None
+            raise
+
+    def _cell(self, row: int) -> str:
+        """Return the objects of a cell in words."""
+        return "(" + ", ".join(quoted(str(each[row])) for each in self.objects) + ")"
 
     def _read_unseen(self, unseen: Any) -> None:
         """Read the list of unseen cells; missing values are unseen, too."""
@@ -186,6 +203,10 @@ class Relation:
                 listed = [as_objects(each) for each in unseen]
             else:
                 listed = list_cells(unseen, list(self.places), None)[0]
+        for place, each, size in zip(self.places, listed, self.shape or (), strict=False):
+            if any(not str(o).isdigit() or int(o) >= size for o in each):
+                msg = f"unseen has objects at place '{place}' beyond 0 to {size - 1:,}. Drop them."
+                raise ValueError(msg)
         if self.missing and self.filled:
             listed = [np.concatenate(pair) for pair in zip(listed, self.missing, strict=True)]
         self.unseen = distinct_cells(listed)[0] if len(listed[0]) else listed
@@ -353,10 +374,10 @@ def _find_objects(domain: str, relations: Mapping[str, Relation]) -> tuple[Domai
         )
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{size:,} at {where}" for where, size in sizes.items())
-        refuse(f"Domain '{domain}' has different numbers of objects: {found}.")
+        refuse(f"Domain '{domain}' has different numbers of objects: {found}. Name two domains.")
     size = next(iter(sizes.values())) if sizes else len(names)
     if size == 0:
-        refuse(f"Domain '{domain}' has no objects: no relation lists a cell of it.")
+        refuse(f"Domain '{domain}' has no objects: no relation lists a cell of it. Add some.")
     return Domain(size, tuple(names) if names else None), names or None
 
 
@@ -390,8 +411,10 @@ def _without_diagonal(table: Table, *, check_pairs: bool) -> Table:
         cells, values, unseen = cells[kept[0]], values[kept[0]], unseen[kept[1]]
     if check_pairs and len(cells):
         _, first, inverse = np.unique(cells, axis=0, return_index=True, return_inverse=True)
-        if (values[first][inverse.ravel()] != values).any():
-            refuse(f"Relation '{table.name}' is symmetric, but pairs have two different values.")
+        wrong = int((values[first][inverse.ravel()] != values).sum())
+        if wrong:
+            what = f"is symmetric, but {wrong:,} pairs have two different values. Keep one of them"
+            refuse(f"Relation '{table.name}' {what}, or pass symmetric=False.")
         first.sort()
         cells, values = cells[first], values[first]
     if check_pairs and len(unseen):

@@ -87,25 +87,27 @@ def group_cells(  # noqa: PLR0912 - one loop
     """
     begin, S = layout.first_place[r], layout.n_stats[r]
     arity = layout.first_place[r + 1] - begin
-    n_blocks = state.first[r + 1] - state.first[r]
+    n_blocks = state.n_blocks[r]
     row, count, pair = layout.incidence[r, d] + i, 0, layout.symmetric[r]
-    index = np.empty(arity, np.int32)
+    index, stride = np.empty(arity, np.int32), state.stride[begin : begin + arity]
+    domain, first = layout.domain[begin : begin + arity], layout.first_object
+    coordinate, label = layout.coordinate[layout.first_coordinate[r] :], state.label
+    value, cells, keys = layout.value[layout.first_value[r] :], layout.cell, scratch.group_key
     for at in range(layout.start[row], layout.start[row + 1]):
-        c = layout.cell[at]
-        place = layout.first_coordinate[r] + c * arity
+        c = cells[at]
         mask, places, others, near = 0, 0, 0, APART
         for p in range(arity):
-            own, o = layout.domain[begin + p] == d, layout.coordinate[place + p]
+            own, o = domain[p] == d, coordinate[c * arity + p]
             index[p] = -1
             if own and o == i:
                 mask |= 1 << p
                 places += 1
             else:
-                index[p] = state.label[layout.first_object[layout.domain[begin + p]] + o]
+                index[p] = label[first[domain[p]] + o]
                 if own:
                     others += 1
                     near = index[p]
-        if pair and layout.domain[begin] == d and mask & 3 == 2:  # the ends are interchangeable
+        if pair and domain[0] == d and mask & 3 == 2:  # the ends are interchangeable
             index[0], index[1] = -1, index[0]
             mask ^= 3
         elif pair and index[0] > index[1]:
@@ -115,13 +117,13 @@ def group_cells(  # noqa: PLR0912 - one loop
         rest, shift = 0, 0
         for p in range(arity):
             if index[p] < 0:
-                shift += state.stride[begin + p]
+                shift += stride[p]
             else:
-                rest += index[p] * state.stride[begin + p]
+                rest += index[p] * stride[p]
         key = rest + mask * n_blocks
-        position = find_slot(scratch.group_key, key)
-        if scratch.group_key[position] < 0:
-            scratch.group_key[position], scratch.group_slot[position] = key, count
+        position = find_slot(keys, key)
+        if keys[position] < 0:
+            keys[position], scratch.group_slot[position] = key, count
             scratch.group_at[count], scratch.group_near[count] = position, near
             scratch.group_rest[count], scratch.group_shift[count] = rest, shift
             scratch.group_index[count, :arity] = index
@@ -129,23 +131,31 @@ def group_cells(  # noqa: PLR0912 - one loop
             count += 1
         slot = scratch.group_slot[position]
         for t in range(S):
-            scratch.group_value[slot, t] += layout.value[layout.first_value[r] + c * S + t]
+            scratch.group_value[slot, t] += value[c * S + t]
     return count
 
 
 @inlined
-def group_block(
-    layout: Layout, state: State, r: int, d: int, k: int, g: int, scratch: Scratch
-) -> int:
-    """Return the block of a group if the object is in cluster ``k``."""
-    begin = layout.first_place[r]
-    if layout.symmetric[r] and layout.domain[begin] == d and scratch.group_index[g, 1] >= 0:
-        other = scratch.group_index[g, 1]
-        if other < k and scratch.group_index[g, 0] < 0:
-            rest = scratch.group_rest[g] + other * (state.stride[begin] - state.stride[begin + 1])
-            shift = scratch.group_shift[g] + state.stride[begin + 1] - state.stride[begin]
-            return rest + k * shift
-    return scratch.group_rest[g] + k * scratch.group_shift[g]
+def group_blocks(
+    layout: Layout, state: State, r: int, d: int, g: int, scratch: Scratch
+) -> tuple[int, int, int, int]:
+    """Return four numbers from which :func:`group_block` has the block of a group."""
+    begin, last, turn = layout.first_place[r], state.m.shape[1], 0
+    pair = layout.symmetric[r] and layout.domain[begin] == d
+    if pair and scratch.group_index[g, 0] < 0 <= scratch.group_index[g, 1]:
+        last = scratch.group_index[g, 1]
+        turn = state.stride[begin] - state.stride[begin + 1]
+    return scratch.group_rest[g], scratch.group_shift[g], last, turn
+
+
+@inlined
+def group_block(rest: int, shift: int, last: int, turn: int, k: int) -> int:
+    """Return the block of a group if the object is in cluster ``k``.
+
+    Beyond the cluster ``last`` the two ends of a symmetric pair change their places.
+    """
+    block = rest + k * shift
+    return block - (k - last) * turn if k > last else block
 
 
 @kernel
@@ -157,12 +167,13 @@ def touch_blocks(
     These are all groups, or those that may share their block in cluster ``k``.
     """
     S, count = layout.n_stats[r], 0
-    shared = False
+    shared, group_near = False, scratch.group_near
     for g in range(groups):
-        near, slot = scratch.group_near[g], count
+        near, slot = group_near[g], count
         if not (every or may_share(near, k)):
             continue
-        block = group_block(layout, state, r, d, k, g, scratch)
+        rest, shift, last, turn = group_blocks(layout, state, r, d, g, scratch)
+        block = group_block(rest, shift, last, turn, k)
         if may_share(near, k):
             shared = True
             position = find_slot(scratch.block_key, block)

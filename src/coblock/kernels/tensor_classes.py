@@ -16,6 +16,7 @@ from coblock.kernels.tensors import (
     Flags,
     Layout,
     State,
+    block_start,
     block_total,
     decode,
     stored_blocks,
@@ -212,7 +213,7 @@ def add_stored_gains(
     zero, prior = layout.zero[r], state.prior[r]
     for t in range(blocks.size):
         decode(layout, state, r, blocks[t], index)
-        start, stored = state.first_stat[r] + blocks[t] * S, False
+        start, stored = block_start(layout, state, r, blocks[t]), False
         for u in range(S):
             held[u] = state.s[start + u] - (taken[t, u] if taken.size else 0.0)
             stored |= held[u] != 0.0
@@ -249,7 +250,7 @@ def stored_statistics(layout: Layout, state: State, r: int) -> tuple[Indices, Fl
     index, cells = np.empty((blocks.size, arity), np.int32), np.zeros(blocks.size)
     statistics = np.empty((blocks.size, S))
     for t in range(blocks.size):
-        start = state.first_stat[r] + blocks[t] * S
+        start = block_start(layout, state, r, blocks[t])
         decode(layout, state, r, blocks[t], index[t])
         if layout.filled[r]:
             cells[t] = block_total(layout, state, r, index[t], -1, weight, -1, -1)

@@ -7,6 +7,7 @@ from coblock.kernels.tensor_classes import Classes, list_tuples
 from coblock.kernels.tensors import (
     Layout,
     State,
+    block_start,
     block_total,
     corrected_half,
     decode,
@@ -77,8 +78,9 @@ def merged_block(
             at = 0
             for p in range(arity):
                 at += index[p] * state.stride[begin + p]
+            start = block_start(layout, state, r, at)
             for t in range(S):
-                member[t] += state.s[state.first_stat[r] + at * S + t]
+                member[t] += state.s[start + t]
         if member.any():
             used += 1
             result -= gain(nothing, member, prior)

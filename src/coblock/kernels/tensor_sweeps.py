@@ -10,13 +10,14 @@ import math
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, inlined, kernel
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, kernel
 from coblock.kernels.gibbs import draw
 from coblock.kernels.tensor_cells import (
     ANY,
     Scratch,
     close_object,
     group_block,
+    group_blocks,
     make_scratch,
     open_object,
     touch_blocks,
@@ -33,7 +34,20 @@ from coblock.kernels.tensor_zeros import (
     members_of,
     zeros_of_member,
 )
-from coblock.kernels.tensors import Flags, Layout, State, block_total, find_slot, rest_total
+from coblock.kernels.tensors import (
+    Flags,
+    Layout,
+    State,
+    add_to_block,
+    block_start,
+    block_total,
+    find_row,
+    find_slot,
+    make_room,
+    rest_total,
+)
+
+ZERO_ROWS = 512  # clusters whose gains of zeros a sweep keeps
 
 
 @kernel
@@ -49,12 +63,18 @@ def score_groups(
     scratch: Scratch,
     score: Floats,
 ) -> None:
-    """Add the gains of the groups of an object in the clusters where they share no block."""
+    """Add the gains of the groups of an object in the clusters where they share no block.
+
+    The inner loop reads local arrays only: every field of a tuple that it read would be counted
+    as a reference, which takes longer than the gain.
+    """
     begin, S = layout.first_place[r], layout.n_stats[r]
-    arity = layout.first_place[r + 1] - begin
-    rest, plus, first = np.empty(S), np.empty(S), state.first_stat[r]
-    filled, zero, prior, s = layout.filled[r], layout.zero[r], state.prior[r], state.s
-    index = np.empty(arity, np.int32)
+    arity, K = layout.first_place[r + 1] - begin, state.n_clusters[d]
+    rest, plus, index = np.empty(S), np.empty(S), np.empty(arity, np.int32)
+    filled, zero, prior = layout.filled[r], layout.zero[r], state.prior[r]
+    keys = state.key[state.first_row[r] : state.first_row[r + 1]]
+    s, factor = state.s[state.first_stat[r] :], state.factor[r]
+    own_key, own_slot, own_value = scratch.own_key, scratch.own_slot, scratch.own_value
     for g in range(groups):
         near, own = scratch.group_near[g], 0
         if near == ANY:
@@ -67,29 +87,33 @@ def score_groups(
                 own = p
         weight, size = scratch.weight[own], state.size[begin + own]
         around = rest_total(layout, state, r, index, d, scratch.weight, c) if filled else 0.0
-        for k in range(state.n_clusters[d]):
+        first, shift, last, turn = group_blocks(layout, state, r, d, g, scratch)
+        for k in range(K):
             if k == near or not allowed[k]:
                 continue
-            block = group_block(layout, state, r, d, k, g, scratch)
-            total, at = around * (size[k] + (weight if k != c else 0.0)), first + block * S
+            block = group_block(first, shift, last, turn, k)
+            total = around * (size[k] + (weight if k != c else 0.0))
+            at = find_row(keys, block, factor) * S
             for u in range(S):
                 rest[u] = s[at + u] + zero[u] * total
             if k == c:
                 for u in range(S):
                     rest[u] -= plus[u]
             elif near == c:
-                take_own(block, S, scratch, rest)
+                take_own(block, own_key, own_slot, own_value, rest)
             score[k] += gain(rest, plus, prior)
 
 
 @inlined
-def take_own(block: int, S: int, scratch: Scratch, rest: Floats) -> None:
+def take_own(
+    block: int, own_key: Offsets, own_slot: Indices, own_value: Floats, rest: Floats
+) -> None:
     """Take the cells that the object has in a block out of its statistics."""
-    position = find_slot(scratch.own_key, block)
-    if scratch.own_key[position] == block:
-        slot = scratch.own_slot[position]
-        for u in range(S):
-            rest[u] -= scratch.own_value[slot, u]
+    position = find_slot(own_key, block)
+    if own_key[position] == block:
+        slot = own_slot[position]
+        for u in range(rest.size):
+            rest[u] -= own_value[slot, u]
 
 
 @kernel
@@ -130,14 +154,14 @@ def score_cells(
             continue
         for t in range(touch_blocks(layout, state, r, d, k, groups, False, scratch)):
             block, g = scratch.block[t], scratch.block_group[t]
-            start, total = state.first_stat[r] + block * S, 0.0
+            start, total = block_start(layout, state, r, block), 0.0
             if filled:
                 for p in range(arity):
                     index[p] = scratch.group_index[g, p] if scratch.group_index[g, p] >= 0 else k
                 total = block_total(layout, state, r, index, d, weight, c, k)
             for u in range(S):
                 rest[u] = state.s[start + u] + zero[u] * total
-            take_own(block, S, scratch, rest)
+            take_own(block, scratch.own_key, scratch.own_slot, scratch.own_value, rest)
             score[k] += gain(rest, scratch.block_value[t, :S], prior)
 
 
@@ -199,17 +223,16 @@ def choose(score: Floats, c: int, uniform: float) -> int:
 def move_object(layout: Layout, state: State, d: int, i: int, k: int, scratch: Scratch) -> None:
     """Put an object into cluster ``k``: labels, sizes and sums."""
     c = state.label[layout.first_object[d] + i]
+    make_room(layout, state, d, i)
     for r in range(layout.filled.size):
         if layout.incidence[r, d] < 0:
             continue
-        S, begin = layout.n_stats[r], layout.first_place[r]
+        begin = layout.first_place[r]
         groups, n_own = open_object(layout, state, r, d, i, c, scratch)
         for t in range(n_own):
-            start = state.first_stat[r] + scratch.own[t] * S
-            state.s[start : start + S] -= scratch.own_value[t, :S]
+            add_to_block(layout, state, r, scratch.own[t], scratch.own_value[t], 0, -1.0)
         for t in range(touch_blocks(layout, state, r, d, k, groups, True, scratch)):
-            start = state.first_stat[r] + scratch.block[t] * S
-            state.s[start : start + S] += scratch.block_value[t, :S]
+            add_to_block(layout, state, r, scratch.block[t], scratch.block_value[t], 0, 1.0)
         for q in range(begin, layout.first_place[r + 1]):
             if layout.domain[q] == d:
                 state.size[q, c] -= scratch.weight[q - begin]
@@ -239,15 +262,17 @@ def update_labels(
     """
     capacity = state.m.shape[1]
     score, scratch = np.empty(capacity), make_scratch(layout, d, objects)
-    table, valid = np.empty((capacity, capacity)), np.zeros(capacity, np.bool_)
+    rows = min(capacity, ZERO_ROWS)
+    table, holds = np.empty((rows, capacity)), np.full(rows, -1)
     classes, zeros = all_zeros(layout, state, gains, d, allowed)
     for visited in range(objects.size):
         i = objects[visited]
         c = state.label[layout.first_object[d] + i]
-        if not valid[c]:
-            zeros_of_member(layout, state, gains, classes, d, c, allowed, zeros, table[c])
-            valid[c] = True
-        score_labels(layout, state, gains, d, i, allowed, open_clusters, table[c], scratch, score)
+        of_member = table[c % rows]
+        if holds[c % rows] != c:
+            zeros_of_member(layout, state, gains, classes, d, c, allowed, zeros, of_member)
+            holds[c % rows] = c
+        score_labels(layout, state, gains, d, i, allowed, open_clusters, of_member, scratch, score)
         k = choose(score, c, uniform[visited])
         if k == c:
             continue
@@ -256,14 +281,14 @@ def update_labels(
         add_stored_part(layout, state, gains, d, members, -1, allowed, -1.0, zeros.stored)
         move_object(layout, state, d, i, k, scratch)
         add_stored_part(layout, state, gains, d, members, -1, allowed, 1.0, zeros.stored)
-        valid[:] = False
+        holds[:] = -1
         if opened:
             if state.n_clusters[d] == allowed.size:
                 return visited + 1
             state.n_clusters[d] += 1
             allowed[state.n_clusters[d] - 1] = True
         classes = find_classes(layout, state)
-        empty_parts(layout, state, gains, classes, d, allowed, True, zeros)
+        zeros = empty_parts(layout, state, gains, classes, d, allowed, True, zeros.stored)
     return objects.size
 
 

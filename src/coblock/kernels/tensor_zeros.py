@@ -39,11 +39,11 @@ def empty_parts(
     d: int,
     allowed: Flags,
     exact: bool,
-    zeros: ZeroGains,
-) -> None:
-    """Write the gains of an object without cells as if nothing were stored."""
+    stored: Floats,
+) -> ZeroGains:
+    """Return the gains of an object without cells: as if nothing were stored, and ``stored``."""
     C = classes.number[d]
-    zeros.empty[:C], zeros.own[:C], zeros.cross[:C, :C] = 0.0, 0.0, 0.0
+    zeros = ZeroGains(np.zeros(C), np.zeros(C), np.zeros((C, C)), stored)
     one, two = np.empty(1, np.int32), np.empty(2, np.int32)
     weight = np.ones(layout.domain.size)
     for a in range(C):
@@ -71,6 +71,7 @@ def empty_parts(
                     table = (r, d, tuples, weight)
                     zeros.cross[a, b] += empty_gain(layout, state, gain, *table, two[1], k)
                     zeros.cross[a, b] -= empty_gain(layout, state, gain, *table, -1, k)
+    return zeros
 
 
 @kernel
@@ -165,13 +166,6 @@ def members_of(layout: Layout, state: State, d: int, k: int, c: int) -> Indices:
 
 
 @kernel
-def make_zeros(state: State) -> ZeroGains:
-    """Return room for the gains of zeros."""
-    size = state.m.shape[1]
-    return ZeroGains(np.zeros(size), np.zeros(size), np.zeros((size, size)), np.zeros(size))
-
-
-@kernel
 def zeros_of_member(
     layout: Layout,
     state: State,
@@ -198,16 +192,15 @@ def all_zeros(
     layout: Layout, state: State, gains: Gains, d: int, allowed: Flags
 ) -> tuple[Classes, ZeroGains]:
     """Return the classes of the clusters and the gains of zeros of all allowed clusters."""
-    zeros, classes = make_zeros(state), find_classes(layout, state)
-    empty_parts(layout, state, gains, classes, d, allowed, True, zeros)
+    stored, classes = np.zeros(state.m.shape[1]), find_classes(layout, state)
+    zeros = empty_parts(layout, state, gains, classes, d, allowed, True, stored)
     start, member = list_members(layout, state, d)
     single = np.zeros(state.m.shape[1], np.bool_)
     for k in range(state.n_clusters[d]):
-        zeros.stored[k] = 0.0
         if allowed[k]:
             single[k] = True
             members = member[start[k] : start[k + 1]]
-            add_stored_part(layout, state, gains, d, members, -1, single, 1.0, zeros.stored)
+            add_stored_part(layout, state, gains, d, members, -1, single, 1.0, stored)
             single[k] = False
     return classes, zeros
 
@@ -217,6 +210,6 @@ def batch_zeros(
     layout: Layout, state: State, gains: Gains, d: int, allowed: Flags
 ) -> tuple[Floats, Floats]:
     """Return the gains of zeros as if nothing were stored: of a new object, and of a member."""
-    zeros, classes = make_zeros(state), find_classes(layout, state)
-    empty_parts(layout, state, gains, classes, d, allowed, False, zeros)
+    stored, classes = np.zeros(state.m.shape[1]), find_classes(layout, state)
+    zeros = empty_parts(layout, state, gains, classes, d, allowed, False, stored)
     return zeros.empty[classes.label[d]], zeros.own[classes.label[d]]

@@ -6,7 +6,7 @@ an observed zero times the number of its cells, which follows from the sizes of 
 (RELATIONS 3, 6).
 A *slice* is the set of blocks that have a given cluster at a place of a given domain.
 A block is *stored* if it holds a stored cell; the cells of the members of a cluster give the
-stored blocks of its slice.
+stored blocks of its slice. Only the sums of stored blocks are kept, in a hash table (RELATIONS 17).
 """
 
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from coblock.kernels import Floats, Indices, Offsets, inlined, kernel
 
 Flags = NDArray[np.bool_]
+SCATTER = -7046029254386353131  # factor of the hash of tables with fewer rows than keys
 
 
 class Layout(NamedTuple):
@@ -45,16 +46,25 @@ class Layout(NamedTuple):
 
 
 class State(NamedTuple):
-    """Labels and the sums over the stored cells of all blocks; sweeps change it in place."""
+    """Labels and the sums over the stored cells of blocks; sweeps change it in place.
+
+    The sums of a relation have rows: those of a hash table, then one that is 0 and stands for all
+    blocks that are not stored. Blocks that have lost their last cell stay until all are counted
+    anew.
+    """
 
     label: Indices  # of all objects, one domain after another
     n_clusters: Indices  # (domains,) clusters in use and one that is empty
     m: Floats  # (domains, capacity) sizes of the clusters
     size: Floats  # (places, capacity) the same, weighted by exposure
     stride: Offsets  # (places,)
-    first: Offsets  # (relations + 1,) first block of a relation
+    n_blocks: Offsets  # (relations,) blocks of a relation, stored or not
+    first_row: Offsets  # (relations + 1,) first row of a relation
+    factor: Offsets  # (relations,) of the hash; 1 if there are as many rows as blocks
+    n_rows: Offsets  # (relations,) rows of the table in use
+    key: Offsets  # (rows,) block of a row, or -1
     first_stat: Offsets  # (relations,) first statistic of a relation
-    s: Floats  # sums over the stored cells of all blocks
+    s: Floats  # sums over the stored cells of the blocks, (statistics,) for each row
     prior: Floats  # (relations, most hyperparameters)
     alpha: Floats  # (domains,)
     degree: Floats  # (places, capacity) sums of the degrees of the clusters
@@ -137,22 +147,84 @@ def rest_total(
 
 
 @inlined
-def find_slot(keys: Offsets, key: int) -> int:
+def hash_key(key: int, factor: int) -> int:
+    """Return a number whose lowest bits depend on all bits of a key; the key, if factor is 1."""
+    return key if factor == 1 else (key * factor) >> 31
+
+
+@inlined
+def find_slot(keys: Offsets, key: int, factor: int = SCATTER) -> int:
     """Return the position of a key in a hash table, or the free position where it belongs."""
     last = keys.size - 1
-    at = ((key * -7046029254386353131) >> 31) & last
+    at = hash_key(key, factor) & last
     while keys[at] != key and keys[at] >= 0:
         at = (at + 1) & last
     return at
 
 
 @kernel
-def empty_table(entries: int) -> Offsets:
-    """Return a hash table without keys that has room for so many."""
+def table_size(entries: int) -> int:
+    """Return the size of a hash table that is at most half full with so many entries."""
     size = 16
     while size < 2 * entries:
         size *= 2
-    return np.full(size, -1, np.int64)
+    return size
+
+
+@kernel
+def empty_table(entries: int) -> Offsets:
+    """Return a hash table without keys that has room for so many."""
+    return np.full(table_size(entries), -1, np.int64)
+
+
+@inlined
+def find_row(keys: Offsets, block: int, factor: int) -> int:
+    """Return the row of a block in a table of sums; the last one if it is not stored."""
+    last = keys.size - 2
+    at = hash_key(block, factor) & last
+    while keys[at] != block and keys[at] >= 0:
+        at = (at + 1) & last
+    return at if keys[at] == block else last + 1
+
+
+@inlined
+def block_start(layout: Layout, state: State, r: int, block: int) -> int:
+    """Return where the sums of a block begin; those of a block that is not stored are 0."""
+    keys = state.key[state.first_row[r] : state.first_row[r + 1]]
+    row = find_row(keys, block, state.factor[r])
+    return state.first_stat[r] + row * layout.n_stats[r]
+
+
+@inlined
+def add_to_block(
+    layout: Layout, state: State, r: int, block: int, value: Floats, start: int, sign: float
+) -> None:
+    """Add statistics, which begin at ``start``, to the sums of a block."""
+    S, first = layout.n_stats[r], state.first_row[r]
+    row = find_slot(state.key[first : state.first_row[r + 1] - 1], block, state.factor[r])
+    if state.key[first + row] < 0:
+        state.key[first + row] = block
+        state.n_rows[r] += 1
+    to = state.first_stat[r] + row * S
+    for t in range(S):
+        state.s[to + t] += sign * value[start + t]
+
+
+@kernel
+def make_room(layout: Layout, state: State, d: int, i: int) -> None:
+    """Count all blocks anew if a table might be more than half full after a move of an object.
+
+    A table has room for twice the stored cells of its relation, or for all blocks.
+    """
+    full = False
+    for r in range(layout.filled.size):
+        row = layout.incidence[r, d]
+        if row >= 0 and state.factor[r] != 1:
+            needed = state.n_rows[r] + layout.start[row + i + 1] - layout.start[row + i]
+            size = state.first_row[r + 1] - state.first_row[r] - 1
+            full |= 2 * needed > size
+    if full:
+        add_up_cells(layout, state)
 
 
 @kernel
@@ -178,7 +250,7 @@ def stored_blocks(layout: Layout, state: State, r: int, d: int, objects: Indices
     arity, most = layout.first_place[r + 1] - layout.first_place[r], 0
     for i in objects:
         most += layout.start[row + i + 1] - layout.start[row + i]
-    most = min(most, state.first[r + 1] - state.first[r])
+    most = min(most, state.n_blocks[r])
     keys, found, count = empty_table(most), np.empty(most, np.int64), 0
     for i in objects:
         for at in range(layout.start[row + i], layout.start[row + i + 1]):
@@ -191,12 +263,22 @@ def stored_blocks(layout: Layout, state: State, r: int, d: int, objects: Indices
 
 
 @kernel
+def count_stored_blocks(layout: Layout, state: State, r: int) -> int:
+    """Return how many blocks of a relation hold stored cells."""
+    d = layout.domain[layout.first_place[r]]
+    everyone = np.arange(layout.first_object[d + 1] - layout.first_object[d]).astype(np.int32)
+    return stored_blocks(layout, state, r, d, everyone).size
+
+
+@kernel
 def add_up_cells(layout: Layout, state: State) -> None:
     """Count sizes and stored cells of all blocks from the labels."""
     state.m[:] = 0.0
     state.size[:] = 0.0
     state.degree[:] = 0.0
     state.s[:] = 0.0
+    state.key[:] = -1
+    state.n_rows[:] = 0
     for d in range(layout.first_object.size - 1):
         for i in range(layout.first_object[d], layout.first_object[d + 1]):
             state.m[d, state.label[i]] += 1.0
@@ -214,9 +296,8 @@ def add_up_cells(layout: Layout, state: State) -> None:
         first, last = layout.first_coordinate[r], layout.first_coordinate[r + 1]
         for c in range((last - first) // arity):
             block = cell_block(layout, state, r, first + c * arity)
-            to, source = state.first_stat[r] + block * S, layout.first_value[r] + c * S
-            for t in range(S):
-                state.s[to + t] += layout.value[source + t]
+            source = layout.first_value[r] + c * S
+            add_to_block(layout, state, r, block, layout.value, source, 1.0)
 
 
 @inlined
@@ -235,18 +316,17 @@ def cell_block(layout: Layout, state: State, r: int, at: int) -> int:
 
 
 @kernel
-def block_statistics(layout: Layout, state: State, r: int, out: Floats) -> None:
-    """Write the statistics of each block of a relation, observed zeros included (RELATIONS 3)."""
+def block_statistics(layout: Layout, state: State, r: int, blocks: Offsets, out: Floats) -> None:
+    """Write the statistics of blocks of a relation, observed zeros included (RELATIONS 3)."""
     arity = layout.first_place[r + 1] - layout.first_place[r]
     index, weight = np.zeros(arity, np.int32), np.ones(arity)
-    S, first = layout.n_stats[r], state.first_stat[r]
-    for block in range(out.shape[0]):
-        total = 0.0
-        decode(layout, state, r, block, index)
+    for t in range(blocks.shape[0]):
+        start, total = block_start(layout, state, r, blocks[t]), 0.0
+        decode(layout, state, r, blocks[t], index)
         if layout.filled[r] and not (layout.symmetric[r] and index[0] > index[1]):
             total = block_total(layout, state, r, index, -1, weight, -1, -1)
-        for t in range(S):
-            out[block, t] = state.s[first + block * S + t] + layout.zero[r, t] * total
+        for u in range(layout.n_stats[r]):
+            out[t, u] = state.s[start + u] + layout.zero[r, u] * total
 
 
 @inlined

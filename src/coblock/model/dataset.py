@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices, Offsets
 from coblock.kernels.tensors import Layout
-from coblock.model import checks
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
 from coblock.model.relation import Domain
@@ -200,17 +199,28 @@ def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.
     domain, place = data.domains[table.domains[p]], table.places[p]
     values = np.asarray(given)
     if values.dtype.kind in "iu":
-        return checks.check_positions(values, domain.size, f"object at place '{place}'")
+        wrong = (values < 0) | (values >= domain.size)
+        if wrong.any():
+            msg = (
+                f"{wrong.sum():,} of {values.size:,} positions at place '{place}' of relation "
+                f"'{table.name}' lie outside of 0 to {domain.size - 1:,}; the first is "
+                f"{values[wrong].flat[0]}. Give positions of fitted objects."
+            )
+            raise ValueError(msg)
+        return values.astype(np.int64)
     if domain.names is None:
-        msg = f"The objects at place '{place}' have no names. Give positions from 0."
+        msg = (
+            f"The objects at place '{place}' of relation '{table.name}' have no names. Give "
+            "positions from 0."
+        )
         raise ValueError(msg)
     values = np.asarray(given, dtype=object)  # NumPy's own text loses NUL at the end of a name
     index = {name: o for o, name in enumerate(domain.names)}
     lost = [str(name) for name in values.ravel() if str(name) not in index]
     if lost:
         msg = (
-            f"{len(lost):,} of {values.size:,} names at place '{place}' are unknown; the first is "
-            f"'{lost[0]}'."
+            f"{len(lost):,} of {values.size:,} names at place '{place}' of relation "
+            f"'{table.name}' are unknown; the first is '{lost[0]}'. Give names of fitted objects."
         )
         raise ValueError(msg)
     found = np.array([index[str(name)] for name in values.ravel()], np.int64)

@@ -1,29 +1,34 @@
 """Hard labels of all domains, with the statistics of all blocks (RELATIONS 3, 5)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
+import math
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
+from numpy.typing import NDArray
 from scipy.special import gammaln, softmax
 
 from coblock.kernels import Floats, Indices, gain_list
 from coblock.kernels.degrees import PLAIN
-from coblock.kernels.tensor_classes import find_classes, relation_statistics, sum_of_marginals
+from coblock.kernels.tensor_classes import (
+    find_classes,
+    relation_statistics,
+    stored_statistics,
+    sum_of_marginals,
+)
 from coblock.kernels.tensor_moves import add_merge_gains
 from coblock.kernels.tensor_sweeps import apply_moves, score_batch, score_domain, update_labels
 from coblock.kernels.tensor_zeros import all_zeros, batch_zeros, stored_parts
 from coblock.kernels.tensors import (
+    SCATTER,
     Flags,
     Layout,
     State,
     add_up_cells,
     block_statistics,
+    count_stored_blocks,
     list_members,
+    table_size,
 )
 from coblock.model.dataset import Dataset, offsets
 from coblock.model.hyperparameters import crp_concentration, crp_log_probability
@@ -35,38 +40,11 @@ from coblock.model.multi_degrees import (
     extended_counts,
     shape_count,
 )
+from coblock.model.multi_threads import map_threads, parts_of
 from coblock.model.partition import numbered
 
-PARTS, SMALLEST_PART = 8, 32  # parts of a batch, for threads; objects of a part
+SPARE_ROWS = 2  # blocks per stored cell that tables have room for, at least
 SPARE = 0.15  # share of empty clusters that sweeps may open before the tables are enlarged
-
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-THREADS: ContextVar[Executor | None] = ContextVar("threads", default=None)
-
-
-@contextmanager
-def use_threads(n_jobs: int | None) -> Iterator[None]:
-    """Share batches, merges and chains among so many threads; the bits stay the same."""
-    jobs = effective_n_jobs(n_jobs)
-    if jobs == 1:
-        yield
-        return
-    with ThreadPoolExecutor(jobs) as threads:
-        token = THREADS.set(threads)
-        try:
-            yield
-        finally:
-            THREADS.reset(token)
-
-
-def map_threads(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-    """Return the results for all items, in their order; threads share them if there are some."""
-    threads = THREADS.get()
-    if threads is None or len(items) == 1:
-        return [function(item) for item in items]
-    return list(threads.map(function, items))
 
 
 @dataclass(slots=True)
@@ -131,9 +109,9 @@ class MultiPartition:
         used = [int(label.max(initial=-1)) + 1 for label in labels]
         room = [K + 2 + int(SPARE * K) for K in used]
         shapes = [[room[d] for d in table.domains] for table in self.data.tables]
-        blocks = [int(np.prod(shape)) for shape in shapes]
-        stride = [int(np.prod(shape[p + 1 :])) for shape in shapes for p in range(len(shape))]
-        n_stats = layout.n_stats.tolist()
+        stride = [math.prod(shape[p + 1 :]) for shape in shapes for p in range(len(shape))]
+        blocks = [math.prod(shape) for shape in shapes]
+        entries = [SPARE_ROWS * len(table.stored[0]) for table in self.data.tables]
         prior = np.zeros((len(self.priors), max(len(each) for each in self.priors)))
         for r, each in enumerate(self.priors):
             prior[r, : each.size] = each
@@ -143,9 +121,8 @@ class MultiPartition:
             m=np.zeros((len(room), max(room))),
             size=np.zeros((len(stride), max(room))),
             stride=np.array(stride, np.int64),
-            first=offsets(blocks),
-            first_stat=offsets([b * S for b, S in zip(blocks, n_stats, strict=True)])[:-1],
-            s=np.zeros(sum(b * S for b, S in zip(blocks, n_stats, strict=True))),
+            n_blocks=np.array(blocks, np.int64),
+            **make_tables(entries, blocks, layout.n_stats),
             prior=prior,
             alpha=np.array(self.alpha),
             degree=np.zeros((len(stride), max(room))),
@@ -171,19 +148,41 @@ class MultiPartition:
         self.state = other.state
         self.degrees, self.shapes_learnt = other.degrees, other.shapes_learnt
 
-    def tensor(self, r: int, *, room: bool = False) -> Floats:
-        """Return the statistics of relation ``r``: one axis for each place, one for statistics.
+    def tensor(self, r: int) -> Floats:
+        """Return the statistics of relation ``r``: one axis for each place, one for statistics."""
+        shape = [self.sizes[d].size for d in self.data.tables[r].domains]
+        at = np.indices(shape).reshape(len(shape), -1)
+        return self.statistics_at(r, tuple(at)).reshape(*shape, -1)
 
-        Empty clusters are left out, unless the whole ``room`` of the tables is asked for.
+    def statistics_at(self, r: int, clusters: tuple[NDArray[Any], ...]) -> Floats:
+        """Return the statistics of the blocks of clusters at each place, (blocks, statistics).
+
+        Those of symmetric pairs do not depend on their order.
         """
-        table, state = self.data.tables[r], self.state
-        shape = [self._room(d) for d in table.domains]
-        out = np.empty((int(np.prod(shape)), table.zero.size))
-        block_statistics(self.layout, state, r, out)
-        if room:
-            return out
-        used = tuple(slice(self.sizes[d].size) for d in table.domains)
-        return out.reshape(*shape, -1)[used].copy()
+        table, layout = self.data.tables[r], self.layout
+        stride = self.state.stride[layout.first_place[r] : layout.first_place[r + 1]]
+        if table.symmetric:
+            low, high = np.minimum(*clusters[:2]), np.maximum(*clusters[:2])
+            clusters = (low, high, *clusters[2:])
+        blocks = np.zeros(len(clusters[0]), np.int64)
+        for p, k in enumerate(clusters):
+            blocks += k * stride[p]
+        out = np.empty((blocks.size, table.zero.size))
+        block_statistics(layout, self.state, r, blocks, out)
+        return out
+
+    def stored_blocks(self, r: int) -> Indices:
+        """Return the clusters of the blocks of relation ``r`` that hold cells, in order."""
+        index, _, _ = stored_statistics(self.layout, self.state, r)
+        return index[np.lexsort(index.T[::-1])]
+
+    def compact(self) -> None:
+        """Keep no room for further blocks: labels must not change any more."""
+        layout, state = self.layout, self.state
+        numbers = range(len(self.data.tables))
+        entries = [count_stored_blocks(layout, state, r) for r in numbers]
+        self.state = state._replace(**make_tables(entries, state.n_blocks.tolist(), layout.n_stats))
+        add_up_cells(layout, self.state)
 
     def learn(self) -> None:
         """Set the hyperparameters to those under which the partition is most probable."""
@@ -408,14 +407,29 @@ class MultiPartition:
         layout, state = self.data.layout, self.state
         r = int(np.argmax(layout.incidence[:, d] >= 0))
         q = int(layout.first_place[r])
-        whole = int(state.first[r + 1] - state.first[r])
+        whole = int(state.n_blocks[r])
         while layout.domain[q] != d:
             whole = int(state.stride[q])
             q += 1
         return whole // int(state.stride[q])
 
 
-def parts_of(items: int, smallest: int = SMALLEST_PART) -> list[slice]:
-    """Return the parts of a batch that threads share; they do not depend on their number."""
-    size = max(-(-items // PARTS), smallest)
-    return [slice(begin, begin + size) for begin in range(0, items, size)]
+def make_tables(entries: list[int], blocks: list[int], n_stats: Indices) -> dict[str, Any]:
+    """Return empty tables for so many of the blocks of each relation.
+
+    Tables are at most half full, or have a row for each block, whichever takes fewer rows.
+    """
+    rows = [table_size(n) + 1 for n in entries]
+    factor = [SCATTER] * len(rows)
+    for r, n in enumerate(blocks):
+        if n < rows[r]:
+            rows[r], factor[r] = 2 ** max((n - 1).bit_length(), 0) + 1, 1
+    sizes = np.array(rows, np.int64) * n_stats
+    return {
+        "n_rows": np.zeros(len(rows), np.int64),
+        "first_row": offsets(rows),
+        "factor": np.array(factor, np.int64),
+        "key": np.full(sum(rows), -1, np.int64),
+        "first_stat": offsets(sizes)[:-1],
+        "s": np.zeros(int(sizes.sum())),
+    }

@@ -1,6 +1,7 @@
 """The result of a fit of several relations."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices
-from coblock.model.dataset import Dataset, Table
+from coblock.model.dataset import Dataset
 from coblock.model.likelihoods import Statistics
 from coblock.model.multi_degrees import Factors
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_state import MultiState
 
 LEAST_MOVED = 0.01  # fraction of the labels; chains that move less are not averaged over
+MOST_BLOCKS = 2**27  # of a relation in one array: 2 GB of the statistics of 0/1 cells
+MOST_LISTED = 2**20  # blocks of a relation; of more, only those that hold cells are listed
 TOP = 4  # clusters of an object that predictions average over, given the labels of others
 LEAST_SHARE = 1e-4  # memberships that are smaller for all objects are left out
 
@@ -81,26 +84,43 @@ class MultiResult:
         return [self.partition.conditional(d) for d in range(len(self.data.domains))]
 
     @cached_property
-    def tensors(self) -> list[Floats]:
-        """Statistics of the blocks of each relation, on the last axis; only used clusters."""
-        used = [int(label.max()) + 1 for label in self.labels]
-        return [
-            tensor[tuple(slice(used[d]) for d in table.domains)]
-            for tensor, table in zip(self.all_tensors, self.data.tables, strict=True)
-        ]
+    def blocks(self) -> MultiPartition | MultiState:
+        """What has the statistics of the blocks that predictions are from.
 
-    @cached_property
-    def all_tensors(self) -> list[Floats]:
-        """The same for all clusters of the memberships.
-
-        Without samples they are expected statistics, except with degree correction.
+        Without samples they are expected statistics of the memberships, except with degree
+        correction.
         """
         if self.soft is None or self.samples or self.data.corrected:
-            tensors = [self.partition.tensor(r) for r in range(len(self.data.tables))]
-        else:
-            state = MultiState(self.data, self.soft, list(self.priors), list(self.alpha))
-            tensors = [state.tensor(r) for r in range(len(self.data.tables))]
-        return list(map(full_tensor, self.data.tables, tensors))
+            return self.partition
+        return MultiState(self.data, self.soft, list(self.priors), list(self.alpha))
+
+    def tensor(self, r: int) -> Floats:
+        """Return the statistics of all blocks of a relation, on the last axis; used clusters."""
+        table = self.data.tables[r]
+        shape = self.block_shape(r)
+        if math.prod(shape) > MOST_BLOCKS:
+            msg = (
+                f"Relation '{table.name}' has {' x '.join(map(str, shape))} blocks, more than the "
+                f"{MOST_BLOCKS:,} that fit into one array. Use predict for cells, or "
+                "to_frame(relation=...) for the blocks that hold cells."
+            )
+            raise ValueError(msg)
+        at = tuple(np.indices(shape).reshape(table.arity, -1))
+        return self.blocks.statistics_at(r, at).reshape(*shape, -1)
+
+    def block_shape(self, r: int) -> tuple[int, ...]:
+        """Return the numbers of clusters at the places of a relation."""
+        return tuple(int(self.labels[d].max()) + 1 for d in self.data.tables[r].domains)
+
+    def listed_blocks(self, r: int) -> Indices:
+        """Return the clusters of the blocks of a relation, (blocks, places).
+
+        All of them, or those that hold cells where there are more than ``MOST_LISTED``.
+        """
+        shape = self.block_shape(r)
+        if math.prod(shape) <= MOST_LISTED:
+            return np.indices(shape, np.int32).reshape(len(shape), -1).T
+        return self.partition.stored_blocks(r)
 
     @cached_property
     def factors(self) -> dict[int, Factors]:
@@ -112,17 +132,15 @@ class MultiResult:
         """The same for each sample."""
         if not self.data.corrected:
             return [{} for _ in self.samples]
-        samples = ((sample.labels, sample.priors, sample.alpha) for sample in self.samples)
-        return [relation_factors(restore(self.data, *sample)) for sample in samples]
+        return [relation_factors(partition) for partition in self.sample_partitions]
 
     @cached_property
-    def sample_tensors(self) -> list[list[Floats]]:
-        """The same for each sample."""
+    def sample_partitions(self) -> list[MultiPartition]:
+        """The partitions of the samples."""
         found = []
         for sample in self.samples:
-            partition = restore(self.data, sample.labels, sample.priors, sample.alpha)
-            tensors = [partition.tensor(r) for r in range(len(self.data.tables))]
-            found.append(list(map(full_tensor, self.data.tables, tensors)))
+            found.append(restore(self.data, sample.labels, sample.priors, sample.alpha))
+            found[-1].compact()
         return found
 
     @property
@@ -170,16 +188,6 @@ def relation_factors(partition: MultiPartition) -> dict[int, Factors]:
     return found
 
 
-def full_tensor(table: Table, tensor: Floats) -> Floats:
-    """Return the statistics of all blocks; those of symmetric pairs stand at both places."""
-    if table.symmetric:
-        turned = tensor.swapaxes(0, 1)
-        K = np.arange(len(tensor))
-        upper = K[:, None] <= K
-        tensor = np.where(upper.reshape(*upper.shape, *[1] * (tensor.ndim - 2)), tensor, turned)
-    return tensor
-
-
 def rank_by_size(label: Indices) -> Indices:
     """Return labels numbered by the sizes of the clusters, the largest first."""
     order = np.argsort(-np.bincount(label), kind="stable")
@@ -189,14 +197,18 @@ def rank_by_size(label: Indices) -> Indices:
 
 
 def statistics_of(
-    tensor: Floats, blocks: tuple[NDArray[Any], ...], cells: Indices, factors: Factors | None
+    blocks: MultiPartition | MultiState,
+    r: int,
+    clusters: tuple[NDArray[Any], ...],
+    cells: Indices,
+    factors: Factors | None,
 ) -> Statistics:
     """Return the statistics of the blocks of cells, one array for each statistic.
 
     With factors of the objects, the last one is their product for each cell.
     """
-    found = tuple(np.moveaxis(tensor[blocks], -1, 0))
-    return found if factors is None else (*found, factors.products(cells, blocks))
+    found = tuple(np.ascontiguousarray(blocks.statistics_at(r, clusters).T))
+    return found if factors is None else (*found, factors.products(cells, clusters))
 
 
 def predictive_mixture(
@@ -209,11 +221,11 @@ def predictive_mixture(
     table = result.data.tables[r]
     if result.samples:
         weight = np.full(len(cells), 1.0 / len(result.samples))
-        parts = zip(result.samples, result.sample_tensors, result.sample_factors, strict=True)
-        for sample, tensors, factors in parts:
+        parts = zip(result.samples, result.sample_partitions, result.sample_factors, strict=True)
+        for sample, blocks, factors in parts:
             at = tuple(sample.labels[d][cells[:, p]] for p, d in enumerate(table.domains))
             prior = sample.priors[r].reshape(-1, 1)
-            yield weight, statistics_of(tensors[r], at, cells, factors.get(r)), prior
+            yield weight, statistics_of(blocks, r, at, cells, factors.get(r)), prior
     else:
         yield from _soft_mixture(result, r, cells)
 
@@ -240,7 +252,7 @@ def _soft_mixture(
                     repeated |= same
             weight *= np.where(repeated, 1.0, share[cells[:, p], t])
         factors = result.factors.get(r)
-        yield weight, statistics_of(result.all_tensors[r], tuple(at), cells, factors), prior
+        yield weight, statistics_of(result.blocks, r, tuple(at), cells, factors), prior
 
 
 def _top_clusters(q: Floats, most: int) -> tuple[NDArray[np.intp], Floats]:
@@ -279,13 +291,46 @@ def log_predictive(result: MultiResult, r: int, cells: Indices, values: Floats) 
     return total
 
 
-def relation_means(result: MultiResult) -> Mapping[str, Floats]:
-    """Return the predictive mean of every block of each relation."""
-    means = {}
-    for r, table in enumerate(result.data.tables):
-        tensor = result.tensors[r]
+def block_means(result: MultiResult, r: int, clusters: Indices | None = None) -> Floats:
+    """Return the predictive mean of blocks of a relation, (blocks, places), or of all of them."""
+    table = result.data.tables[r]
+    if clusters is None:
+        statistics = np.moveaxis(result.tensor(r), -1, 0)
         prior = result.priors[r].reshape(-1, *[1] * table.arity)
-        means[table.name] = table.likelihood.predictive_mean(
-            tuple(np.moveaxis(tensor, -1, 0)), prior
-        )
-    return means
+    else:
+        statistics = result.blocks.statistics_at(r, tuple(clusters.T)).T
+        prior = result.priors[r].reshape(-1, 1)
+    return table.likelihood.predictive_mean(tuple(statistics), prior)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainResult:
+    """The clusters of one domain."""
+
+    names: tuple[str, ...] | None
+    labels: Indices
+    membership: Floats  # (objects, clusters); clusters without labels come last
+    concentration: float
+    n_clusters: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelationResult:
+    """The blocks of one relation; arrays have an axis for each place."""
+
+    places: dict[str, str]
+    likelihood: str
+    hyperparameters: Floats
+    log_evidence: float
+    result: MultiResult
+    number: int  # of the relation
+
+    @property
+    def mean(self) -> Floats:
+        """Predictive mean of a cell of each block; categories are on a last axis."""
+        return block_means(self.result, self.number)
+
+    @property
+    def statistics(self) -> Floats:
+        """Sufficient statistics of each block, on a last axis."""
+        return self.result.tensor(self.number)

@@ -1,9 +1,11 @@
 """Soft memberships of several relations, with expected statistics and hyperparameters."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices, Offsets, gain_list
 from coblock.kernels.tensor_soft import Soft, count_all
@@ -17,6 +19,7 @@ from coblock.model.hyperparameters import (
 from coblock.model.state import select_columns
 
 NONE = np.zeros(0)
+MOST_SOFT_BLOCKS = 2**25  # of a relation: 1 GB of expected statistics and tuples of 0/1 cells
 
 
 @dataclass(slots=True)
@@ -90,6 +93,13 @@ class MultiState:
         shape = [self.clusters[d] for d in self.relation.tables[r].domains]
         return self.statistics(r).reshape(*shape, -1)
 
+    def statistics_at(self, r: int, clusters: tuple[NDArray[Any], ...]) -> Floats:
+        """Return the expected statistics of the blocks of clusters at each place."""
+        if self.relation.tables[r].symmetric:
+            low, high = np.minimum(*clusters[:2]), np.maximum(*clusters[:2])
+            clusters = (low, high, *clusters[2:])
+        return self.tensor(r)[clusters]
+
     def learn(self, rule: Any = "newton") -> None:
         """Update the hyperparameters; the bound never falls.
 
@@ -147,7 +157,14 @@ def make_soft(data: Dataset, clusters: list[int]) -> Soft:
     """Return empty tables for so many clusters of each domain."""
     layout, tables, D = data.layout, data.tables, len(data.domains)
     shapes = [[clusters[d] for d in table.domains] for table in tables]
-    blocks = [int(np.prod(shape)) for shape in shapes]
+    blocks = [math.prod(shape) for shape in shapes]
+    for table, n in zip(tables, blocks, strict=True):
+        if n > MOST_SOFT_BLOCKS:
+            msg = (
+                f"Soft memberships need a table of all {n:,} blocks of relation '{table.name}', "
+                f"more than {MOST_SOFT_BLOCKS:,}. Pass max_clusters, or use inference='acvb0'."
+            )
+            raise ValueError(msg)
     n_stats = layout.n_stats.tolist()
     bits = np.array([[table.domains.count(d) for d in range(D)] for table in tables])
     masks, arity = 1 << int(bits.max()), max(table.arity for table in tables)

@@ -23,7 +23,7 @@ from coblock.kernels.bernoulli import (
 )
 from coblock.model.likelihoods import Rule, Statistics, check_numbers
 
-FEW_LINKS = 12  # up to which a gain is the log of a product
+FEW_CELLS = 12  # up to which a gain is the log of a product
 NEWTON_STEPS = 20  # most steps of an update; a start close to the optimum needs three to five
 LEAST_RISE = 1e-10  # smaller differences of digammas are lost in rounding
 LEAST_MEAN = 1e-6  # of a weak prior; it keeps both counts positive
@@ -35,14 +35,19 @@ def bernoulli_gain(statistics: Floats, plus: Floats, prior: Floats) -> float:
     if statistics[0] < -1e-7 or statistics[1] < -1e-7:
         return 0.0
     a, b = prior[0] + statistics[0], prior[1] + max(statistics[1], 0.0)
+    links, zeros = int(plus[0]), int(-plus[1])
+    few = plus[0] == links and plus[1] == -zeros and 0 <= links <= zeros <= FEW_CELLS
+    if few and b > zeros > 0:  # links, and unseen cells, in the place of zeros
+        more, less = 1.0, 1.0
+        for t in range(links):
+            more *= a + t
+        for t in range(zeros - links):
+            more *= a + b - 1.0 - t
+        for t in range(zeros):
+            less *= b - 1.0 - t
+        return math.log(more / less)
     if plus[0] == 0.0:
         return no_link_gain(a, b, plus[1])
-    links = int(plus[0])
-    if plus[0] + plus[1] == 0.0 and 0 < links <= FEW_LINKS:  # links in the place of zeros
-        ratio = 1.0
-        for t in range(links):
-            ratio *= (a + t) / (b - 1.0 - t)
-        return math.log(ratio)
     return log_beta_gain(a, b, plus[0], plus[1])
 
 

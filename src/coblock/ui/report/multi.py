@@ -12,7 +12,7 @@ from coblock.io.multi_export import file_stems
 from coblock.kernels import Floats
 from coblock.model.dataset import Table
 from coblock.model.likelihoods.categorical import Categorical
-from coblock.model.multi_result import MultiResult, relation_means
+from coblock.model.multi_result import MultiResult, block_means
 from coblock.ui import style
 from coblock.ui.plots import FROM_ZERO
 from coblock.ui.report import MAX_TITLE, check_page, load_template, page_frame, wrap_scripts
@@ -124,12 +124,10 @@ def domain_sections(result: MultiResult, most: int) -> list[dict[str, Any]]:
 
 def relation_sections(result: MultiResult) -> list[dict[str, Any]]:
     """Return places, evidence and blocks of each relation."""
-    data, means = result.data, relation_means(result)
-    sections = []
+    data, sections = result.data, []
     for r, table in enumerate(data.tables):
-        mean = means[table.name]
+        shape, blocks = result.block_shape(r), block_lines(result, r)
         domains = [data.domain_names[d] for d in table.domains]
-        blocks = block_lines(result, r, mean)
         sections.append(
             {
                 "name": table.name,
@@ -137,13 +135,13 @@ def relation_sections(result: MultiResult) -> list[dict[str, Any]]:
                 "likelihood": table.likelihood.name,
                 "cells": table.n_observed(data.sizes),
                 "stored": len(table.cells),
-                "shape": mean.shape[: table.arity],
+                "shape": shape,
                 "evidence": result.partition.relation_bound(r),
                 "average": _in_words(table, _average(result, r)),
                 "what": value_noun(table),
                 "blocks": sorted(blocks, key=lambda line: -line.deviation)[:MAX_BLOCKS],
                 "n_blocks": len(blocks),
-                "map": _heat_map(blocks, mean.shape[:2]) if table.arity == 2 else None,
+                "map": _heat_map(blocks, shape) if table.arity == 2 else None,
             }
         )
     return sections
@@ -157,20 +155,23 @@ def value_noun(table: Table) -> str:
     return known.get(table.values_name, "mean")
 
 
-def block_lines(result: MultiResult, r: int, mean: Floats) -> list[BlockLine]:
-    """Return every block with its value, its shade and how far it is from the average.
+def block_lines(result: MultiResult, r: int) -> list[BlockLine]:
+    """Return the blocks with their values, shades and how far they are from the average.
 
-    The distance of categories is half the sum of the differences of their probabilities.
+    The distance of categories is half the sum of the differences of their probabilities. Of very
+    many blocks, those that hold no stored cells are left out.
     """
     table, average = result.data.tables[r], _average(result, r)
+    clusters = result.listed_blocks(r)
+    mean = block_means(result, r, clusters)
     difference = np.abs(mean - average)
     level = mean
     if isinstance(table.likelihood, Categorical):
         difference, level = difference.sum(axis=-1) / 2.0, mean.max(axis=-1)
     shade = shades_of(table, level)
     return [
-        BlockLine(at, _in_words(table, mean[at]), float(difference[at]), int(shade[at]))
-        for at in np.ndindex(*level.shape)
+        BlockLine(tuple(at), _in_words(table, mean[t]), float(difference[t]), int(shade[t]))
+        for t, at in enumerate(clusters.tolist())
     ]
 
 
@@ -184,9 +185,9 @@ def shades_of(table: Table, level: Floats) -> Any:
 def _average(result: MultiResult, r: int) -> Floats:
     """Return the predictive mean of all cells as one block."""
     table = result.data.tables[r]
-    total = result.partition.tensor(r).sum(axis=tuple(range(table.arity)))
-    prior = result.priors[r].reshape(-1, 1)
-    return table.likelihood.predictive_mean(tuple(np.array([each]) for each in total), prior)[0]
+    statistics, count = result.partition.used_statistics(r)
+    total, prior = (np.array([each @ count]) for each in statistics), result.priors[r]
+    return table.likelihood.predictive_mean(tuple(total), prior.reshape(-1, 1))[0]
 
 
 def _in_words(table: Table, mean: Any) -> str:
