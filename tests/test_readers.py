@@ -23,13 +23,13 @@ from typer.testing import CliRunner
 from coblock import read
 from coblock.io.readers import ReadError, Reading
 from coblock.io.readers.indexing import (
-    _FIRST_SLOTS,
     LINK,
     NO_LINK,
     UNSEEN,
     compress_edges,
     number_names,
 )
+from coblock.io.readers.names import _FIRST_SLOTS
 from coblock.ui.cli import app
 
 NASTY = ["a,b", 'say "hi"', "two\nlines", "<script>x</script>", "😀 ünal", "=1+1", " padded ", "7"]
@@ -110,6 +110,37 @@ def test_hash_table_grows_with_the_number_of_names():
     assert found == (*dict.fromkeys(names), "new")
     assert [found[code] for code in codes[0]] == names
     assert (codes[1].tolist(), codes[2].size) == ([1, len(found) - 1], 0)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_tables_read_in_batches_are_the_same(suffix, tmp_path, monkeypatch):
+    """Names, values, blank lines and the position of an error do not depend on the batches."""
+    rng, path = np.random.default_rng(0), tmp_path / f"edges.{suffix}"
+    names = [f"{word} {i}" for i, word in enumerate(NASTY[3:] * 30)]
+    frame = pl.DataFrame(
+        {
+            "row": rng.choice(names, 2000),
+            "column": rng.choice(names, 2000),
+            "value": rng.integers(0, 2, 2000),
+        }
+    )
+    blank = (pl.int_range(pl.len()) % 7 == 3).alias("blank")
+    frame = frame.with_columns(pl.when(~blank).then(pl.col("row", "column", "value")))
+    (frame.write_csv if suffix == "csv" else frame.write_parquet)(path)
+    whole = read(path, value="value")
+    monkeypatch.setattr("coblock.io.readers.names._ROWS", 100)
+    parts = read(path, value="value")
+    kept = frame.drop_nulls()
+    assert whole.relation.row_names == tuple(kept["row"].unique(maintain_order=True))
+    assert links(whole) == set(kept.filter(value=1).select("row", "column").rows())
+    for place in ("row_names", "column_names"):
+        assert getattr(parts.relation, place) == getattr(whole.relation, place)
+    assert (links(parts), unseen(parts), parts.notes) == (links(whole), unseen(whole), whole.notes)
+    frame[1500, "row"] = None
+    frame[1500, "column"] = "alone"
+    (frame.write_csv if suffix == "csv" else frame.write_parquet)(path)
+    with pytest.raises(ReadError, match=r"1 of 2,000 edges .* (edge 1,501|line 1,502)"):
+        read(path, value="value")
 
 
 CELLS = st.lists(

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from speed.figures import draw_growth, draw_peers
 from speed.peer_runs import TIME_LIMIT
 from speed.tasks import SWEEPS
@@ -47,6 +49,34 @@ def memory_growth_in_bytes(fit: dict) -> str:
     """Return the same with the bytes, for a relation so small that a constant part dominates."""
     grown, needed = (f"{fit[key] / 1e6:.1f} MB" for key in ("grown", "needed"))
     return f"{memory_growth(fit)}: {grown} for {needed}"
+
+
+def describe_threads(threads: dict) -> str:
+    """Return the ratio of whole fits on two threads and on one, and the serial CPU time."""
+    return f"{threads['ratio']:.2f}; serial {threads['serial']:.0%} of {threads['cpu']:.1f} CPU s"
+
+
+def describe_cpu(fit: dict) -> str:
+    """Return CPU time and evidence of a fit."""
+    return f"{fit['cpu']:.1f} CPU s; evidence {fit['evidence']:,.0f}"
+
+
+def links_exponent(*fits: dict) -> str:
+    """Return the exponent of the CPU time of whole fits in their links."""
+    links, seconds = ([fit[key] for fit in fits] for key in ("links", "cpu"))
+    exponent = np.polyfit(np.log(links), np.log(seconds), 1)[0]
+    return f"{exponent:.2f}; {', '.join(f'{cpu:.0f}' for cpu in seconds)} CPU s"
+
+
+def describe_reading(found: dict) -> str:
+    """Return the growth of memory by reading, per edge and relative to the links held."""
+    per_edge, share = found["grown"] / found["edges"], found["grown"] / found["held"]
+    return f"{per_edge:.0f} bytes per edge, {share:.1f}; {found['cpu']:.1f} CPU s"
+
+
+def against_leiden(ours: dict, theirs: dict) -> str:
+    """Compare a degree-corrected fit with Leiden."""
+    return f"{ratio(ours, theirs)}; ARI {ours['ari']:.3f}"
 
 
 @dataclass(frozen=True)
@@ -121,6 +151,64 @@ ROWS = [
         ("growth",),
         lambda growth: f"{growth['exponent']:.2f}",
     ),
+    *(
+        Row(
+            f"two threads ÷ one thread, default fit, {name}",
+            "0.65",
+            "0.55",
+            (f"threads {name}",),
+            describe_threads,
+        )
+        for name in ("artistxtag", "ml1m", "imdb50k")
+    ),
+    Row("default fit, gowalla", "40, -5,245,000", "20", ("fit gowalla",), describe_cpu),
+    Row("default fit, UserXUser", "1.5, -95,300", "1", ("fit userxuser",), describe_cpu),
+    Row(
+        "24,000 x 24,000, 20 links per object, 20, 80 and 320 clusters: exponent of the CPU time "
+        "per sweep, moves included, in the clusters",
+        "0.3",
+        "0.1",
+        ("clusters",),
+        lambda found: f"{found['exponent']:.2f}",
+    ),
+    Row(
+        "links 1 and 10 M, K = 30: exponent of the CPU time of a whole fit",
+        "1.1",
+        "1.0",
+        ("fit 1 M", "fit 10 M"),
+        links_exponent,
+    ),
+    Row(
+        "links 1, 10 and 100 M: the same",
+        "1.1",
+        "1.0",
+        ("fit 1 M", "fit 10 M", "fit 100 M"),
+        links_exponent,
+    ),
+    Row(
+        "100 M links, 4 M x 0.4 M objects, 2 threads",
+        "6 GB, 20 min",
+        "4 GB, 10 min",
+        ("fit 100 M",),
+        lambda fit: f"{fit['peak'] / 1e9:.1f} GB, {fit['seconds'] / 60:.0f} min",
+    ),
+    *(
+        Row(
+            f"reading 10 M edges with names, {name}: growth of memory, and ÷ bytes of the links",
+            "",
+            "",
+            (f"read {suffix}",),
+            describe_reading,
+        )
+        for name, suffix in (("CSV", "csv"), ("Parquet", "parquet"))
+    ),
+    Row(
+        "gc_20000, degree-corrected: time ÷ Leiden's",
+        "3",
+        "1",
+        ("fit gc_20000", "leiden gc_20000"),
+        against_leiden,
+    ),
     Row(
         "480,189 x 17,770, heavy-tailed degrees, K = 60, to convergence",
         "30 min",
@@ -194,9 +282,45 @@ def write_page(answers: Answers, machine: str, docs: Path) -> None:
     if "growth" in answers:
         draw_growth(answers["growth"], docs / "images" / "growth.svg")
         figures.append("![Time of a sweep against the number of links](images/growth.svg)")
-    text = head + "\n".join(lines) + "\n" + FITS + "\n".join(fits) + "\n"
+    text = head + "\n".join(lines) + "\n" + FITS + "\n".join(fits) + "\n" + memory_table(answers)
     text += "".join(f"\n{figure}\n" for figure in figures)
     (docs / "benchmarks.md").write_text(text, encoding="utf-8")
+
+
+MEMORY = """
+## Memory by the number of links
+
+A fit holds eight bytes for each link, for each object two offsets of eight bytes and a label of
+four bytes, and eight bytes for each object and cluster at its end. Grown is the measured growth of
+memory in a fit of generated relations with 25 links per row and 250 per column; it includes the
+spectral start. The last row is the sum of the arrays that a fit of 10⁹ links holds, and what
+remains of them in memory if the links are mapped from files ([Huge data](howto/huge-data.md)).
+
+| links | objects | links | offsets and labels | memberships, K = 30 | sum | grown |
+|---|---|---|---|---|---|---|
+"""
+LINKS_PER_ROW, LINKS_PER_COLUMN, CLUSTERS = 25, 250, 30
+
+
+def memory_row(links: float, grown: str) -> str:
+    """Return the bytes that a fit of so many links holds, beside what was measured."""
+    objects = links / LINKS_PER_ROW + links / LINKS_PER_COLUMN
+    parts = [8 * links, (2 * 8 + 4) * objects, 8 * CLUSTERS * objects]
+    cells = " | ".join(f"{size / 1e9:.3g} GB" for size in (*parts, sum(parts)))
+    return f"| {links:,.0f} | {objects:,.0f} | {cells} | {grown} |"
+
+
+def memory_table(answers: Answers) -> str:
+    """Return the section on memory; the growth is that of the fits that were measured."""
+    names = {1e6: "fit 1 M", 1e7: "fit 10 M", 1e8: "fit 100 M"}
+    lines = []
+    for links, name in names.items():
+        fit = answers.get(name)
+        lines.append(memory_row(links, f"{fit['grown'] / 1e9:.3g} GB" if fit else "not run"))
+    objects = 1e9 / LINKS_PER_ROW + 1e9 / LINKS_PER_COLUMN
+    rest = (2 * 8 + 4 + 8 * CLUSTERS) * objects
+    lines.append(memory_row(1e9, f"not run; {rest / 1e9:.3g} GB with mapped links"))
+    return MEMORY + "\n".join(lines) + "\n"
 
 
 def is_fit(name: str) -> bool:

@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
 ROWS_AT_A_TIME = 50_000
+SHARE_INSIDE = 0.9  # of the links of an object, those to its own cluster
 TRIAL = "SPEED_TRIAL"  # environment variable: every relation is replaced by a small one
 
 
@@ -118,6 +119,18 @@ def _best_ari(X: sparse.csr_array, z: list[np.ndarray], rate: np.ndarray) -> flo
     score = (X @ members).toarray() @ np.log(rate / (1.0 - rate)).T
     score += np.log1p(-rate) @ seen
     return float(adjusted_rand_score(z[0], score.argmax(axis=1)))
+
+
+def assortative(size: int, clusters: int, links: int, seed: int = 0) -> sparse.csr_array:
+    """Draw as many rows as columns, with so many links each, nine in ten of them inside."""
+    rng = np.random.default_rng(seed)
+    row = np.repeat(np.arange(size), links)
+    inside = rng.random(row.size) < SHARE_INSIDE
+    column = rng.integers(size // clusters, size=row.size) * clusters + row % clusters
+    column = np.where(inside, column, rng.integers(size, size=row.size))
+    X = sparse.csr_array((np.ones(row.size), (row, column)), shape=(size, size))
+    X.data[:] = 1.0  # cells drawn twice are one link
+    return X
 
 
 GENERATED: dict[str, Callable[[], Planted]] = {

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import narwhals.stable.v2 as nw
+import numpy as np
 
 from coblock.io import shorten
 from coblock.io.readers.arrow import check_file, check_stream
+from coblock.io.readers.names import NumberedNames, collect_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,13 +129,25 @@ class Columns:
 class EdgeTable:
     """The edges of a source by name."""
 
-    frame: "pl.DataFrame"  # row and column, strings without nulls; value, if there are values
+    row: NumberedNames
+    column: NumberedNames
+    value: "pl.Series | None" = None  # None: all edges are links
     locate: Locate = edge_number
     row_objects: tuple[str, ...] = ()  # listed by the source apart from the edges; numbered first
     column_objects: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # sentences for the user
     used: str = ""  # the columns that were read
     complete: bool = False  # whether every cell has been listed, as in a wide table
+
+    @property
+    def frame(self) -> "pl.DataFrame":
+        """Row and column of each edge as strings; value, if there are values."""
+        import polars as pl
+
+        columns = [self.row.texts().alias("row"), self.column.texts().alias("column")]
+        if self.value is not None:
+            columns.append(self.value.alias("value"))
+        return pl.DataFrame(columns)
 
 
 def collect_edges(
@@ -154,25 +168,29 @@ def collect_edges(
             elif kind.is_nested():
                 refuse(f"{source} has nested values in the column of its {name}s, not names.")
         table = table.with_columns(selectors.float().fill_nan(None))
-        frame = table.with_columns(pl.col("row", "column").cast(pl.String)).collect()
-    no_row, no_column = frame["row"].is_null(), frame["column"].is_null()
+        row, column, value = collect_names(
+            table.with_columns(pl.col("row", "column").cast(pl.String))
+        )
+    no_row, no_column = row.codes < 0, column.codes < 0
     blank = no_row & no_column
     is_text = locate is not edge_number
     lists = " If each line lists the items of one basket, pass layout='baskets'." * is_text
-    for column, missing in ((chosen.row, no_row & ~blank), (chosen.column, no_column & ~blank)):
+    for place, missing in ((chosen.row, no_row & ~blank), (chosen.column, no_column & ~blank)):
         if missing.any():
             refuse(
-                f"{source} has {missing.sum():,} of {frame.height:,} edges without a name in "
-                f"column {column!r}; the first is {locate(int(missing.arg_max() or 0))}. Give both "
+                f"{source} has {missing.sum():,} of {missing.size:,} edges without a name in "
+                f"column {place!r}; the first is {locate(int(missing.argmax()))}. Give both "
                 f"names of every edge, or remove those edges.{lists}"
             )
     notes: list[str] = []
-    position_of: Any = range(frame.height)
+    position_of: Any = range(blank.size)
     if blank.any():
-        frame, position_of = frame.filter(~blank), blank.not_().arg_true()
+        position_of = np.flatnonzero(~blank)
+        row, column = (part._replace(codes=part.codes[position_of]) for part in (row, column))
+        value = None if value is None else value.gather(position_of)
         count = pluralize(int(blank.sum()), "blank line was", "blank lines were")
         notes.append(f"{count} skipped.")
-    if frame.is_empty():
+    if not row.codes.size:
         advice = " If its one line is an edge, pass header=False." if is_text else ""
         refuse(f"{source} holds no edges.{advice}")
     if unused := [name for name in present if name not in chosen.names]:
@@ -181,7 +199,12 @@ def collect_edges(
     if chosen.value is not None:
         used += f", values from {chosen.value!r}"
     return EdgeTable(
-        frame, lambda position: locate(position_of[position]), notes=tuple(notes), used=used
+        row,
+        column,
+        value,
+        lambda position: locate(int(position_of[position])),
+        notes=tuple(notes),
+        used=used,
     )
 
 

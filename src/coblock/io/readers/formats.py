@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from coblock.io.readers.edges import EdgeTable, convert_errors, pluralize, refuse
+from coblock.io.readers.names import collect_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -223,7 +224,7 @@ def read_lists(text: str, what: str, layout: str, delimiter: str | None) -> Edge
     frame = pl.DataFrame(pairs, schema={"row": pl.String, "column": pl.String}, orient="row")
     where = "the first field" if layout == "adjacency" else "the numbers of the lines"
     used = f"rows from {where}, columns from the other fields"
-    return EdgeTable(frame, row_objects=tuple(rows), used=used)
+    return EdgeTable(*collect_names(frame.lazy()), row_objects=tuple(rows), used=used)
 
 
 def _fields(lines: list[str], delimiter: str, what: str) -> Iterator[list[str]]:

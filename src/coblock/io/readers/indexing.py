@@ -11,7 +11,8 @@ from scipy import sparse
 
 from coblock.io.readers import edges as named
 from coblock.io.readers.edges import EdgeTable, Locate, convert_errors, pluralize, refuse
-from coblock.kernels import Indices, Offsets, kernel
+from coblock.io.readers.names import NameNumbers, NumberedNames
+from coblock.kernels import Indices
 from coblock.model import checks
 from coblock.model.checks import Kind
 from coblock.model.relation import BinaryRelation, select_cells, unite
@@ -19,15 +20,11 @@ from coblock.model.relation import BinaryRelation, select_cells, unite
 if TYPE_CHECKING:
     import polars as pl
 
-Hashes: TypeAlias = NDArray[np.uint64]
 States: TypeAlias = NDArray[np.int8]
 Pairs: TypeAlias = tuple[Indices, Indices]  # rows and columns
 Cells: TypeAlias = tuple[Indices, Indices, States | None]  # and states; None: all are links
 
 UNSEEN, NO_LINK, LINK = 0, 1, 2  # states of a cell
-_FIRST_SLOTS = 1 << 12  # size of the first hash table; a power of two
-_BATCH = 1 << 16  # names hashed together; their hashes fit into the cache
-_UPPER, _LOWER = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
 _MAX_NOT_LISTED = 200_000_000  # cells that absent='unseen' may make unseen
 _MANY_LINKS = 10  # of fewer, it may be chance that every row has one
 
@@ -94,60 +91,10 @@ class Reading:
 
 
 def number_names(series: Sequence["pl.Series"]) -> tuple[list[Indices], tuple[str, ...]]:
-    """Return the indices of the names of each series, and the names by first appearance.
-
-    Names are distinguished by 96 bits of two hashes, which is several times as fast as comparing
-    strings. The probability that any two of ten million names are confused is below 1e-14.
-    """
-    import polars as pl
-
-    names = pl.concat(series)
-    codes, first = np.empty(len(names), np.int32), np.empty(len(names), np.int64)
-    table, known, done = np.zeros((_FIRST_SLOTS, 2), np.uint64), 0, 0
-    for chunk in names.get_chunks():
-        for batch in chunk.to_frame().iter_slices(_BATCH):
-            low, high = (batch.to_series().hash(seed).to_numpy() for seed in (0, 1))
-            table, known = _number_hashes(low, high, table, known, done, codes, first)
-            done += low.size
-    ends = np.cumsum([len(part) for part in series])
-    return np.split(codes, ends[:-1]), tuple(names.gather(first[:known]).to_list())
-
-
-@kernel
-def _number_hashes(
-    low: Hashes, high: Hashes, table: Hashes, known: int, done: int, codes: Indices, first: Offsets
-) -> tuple[Hashes, int]:
-    """Write the numbers of hashes from position ``done`` on, and where each occurs first.
-
-    The table uses open addressing. A slot holds the low hash, and 32 bits of the high hash beside
-    the number + 1; it is free if its second half is 0. The table, which may have grown, and the
-    count of numbers are returned.
-    """
-    for k in range(low.size):
-        if 2 * known >= table.shape[0]:
-            larger = np.zeros((4 * table.shape[0], 2), np.uint64)
-            for old in range(table.shape[0]):
-                if table[old, 1] != 0:
-                    larger[_find_slot(larger, table[old, 0], table[old, 1])] = table[old]
-            table = larger
-        slot = _find_slot(table, low[k], high[k])
-        if table[slot, 1] == 0:
-            first[known] = done + k
-            known += 1
-            table[slot, 0], table[slot, 1] = low[k], (high[k] & _UPPER) | np.uint64(known)
-        codes[done + k] = np.int32(table[slot, 1] & _LOWER) - 1
-    return table, known
-
-
-@kernel
-def _find_slot(table: Hashes, low: np.uint64, high: np.uint64) -> int:
-    """Return the slot of a pair of hashes, or the free slot where it belongs."""
-    slot = np.int64(low & np.uint64(table.shape[0] - 1))
-    while table[slot, 1] != 0 and (
-        table[slot, 0] != low or (table[slot, 1] & _UPPER) != (high & _UPPER)
-    ):
-        slot = (slot + 1) & (table.shape[0] - 1)
-    return int(slot)
+    """Return the indices of the names of each series, and the names by first appearance."""
+    numbers = NameNumbers()
+    codes = [numbers.number(names) for names in series]
+    return codes, tuple(numbers.names().to_list())
 
 
 # Values
@@ -229,10 +176,9 @@ def index_edges(
             "Give them as a list of edges."
         )
     states, notes = None, edges.notes
-    if "value" in edges.frame.columns:
-        values = edges.frame["value"]
-        states = cell_states(values, binarize, edges.locate)
-        notes += tuple(describe_threshold(values, states, binarize))
+    if edges.value is not None:
+        states = cell_states(edges.value, binarize, edges.locate)
+        notes += tuple(describe_threshold(edges.value, states, binarize))
     tables = [edges] if unseen is None else [edges, unseen]
     domains = [("row", "column")] if shared else [("row",), ("column",)]
 
@@ -240,8 +186,11 @@ def index_edges(
         listed = edges.column_objects if parts == ("column",) else edges.row_objects
         if shared:
             listed += edges.column_objects
-        names = (table.frame[part] for table in tables for part in parts)
-        return number_names([pl.Series(listed, dtype=pl.String), *names])
+        numbers, listing = NameNumbers(), pl.Series(listed, dtype=pl.String)
+        given = [NumberedNames(np.arange(len(listing), dtype=np.int32), listing)]
+        given += [getattr(table, part) for table in tables for part in parts]
+        codes = [numbers.renumber(names) for names in given]
+        return codes, tuple(numbers.names().to_list())
 
     with ThreadPoolExecutor(len(domains)) as pool:
         numbered = list(pool.map(number, domains))
@@ -270,14 +219,16 @@ def index_unseen(cells: IndexedEdges, unseen: IndexedEdges | EdgeTable | None) -
         checks.check_same_shape(unseen.shape, cells.shape)
         return unseen.rows, unseen.columns
     pairs = []
-    for part, names in (("row", cells.row_names), ("column", cells.column_names)):
+    places = ((unseen.row, cells.row_names), (unseen.column, cells.column_names))
+    for part, (given, names) in zip(("row", "column"), places, strict=True):
         position = {name: number for number, name in enumerate(names)}
-        found = np.array([position.get(name, -1) for name in unseen.frame[part]], dtype=np.int32)
+        known = np.array([position.get(name, -1) for name in given.names], dtype=np.int32)
+        found = known[given.codes]
         wrong = np.flatnonzero(found < 0)
         if wrong.size:
             refuse(
                 f"{wrong.size:,} of {found.size:,} {part} names of the unseen cells are not in the "
-                f"matrix; the first is {unseen.frame[part][int(wrong[0])]!r}. The matrix has "
+                f"matrix; the first is {given.names[int(given.codes[wrong[0]])]!r}. The matrix has "
                 f"{names[0]} to {names[-1]}."
             )
         pairs.append(found)

@@ -22,6 +22,7 @@ from coblock.io.readers.edges import (
     pluralize,
     refuse,
 )
+from coblock.io.readers.names import collect_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -367,7 +368,8 @@ def _read_cells(table: TableSource, shape: Shape, absent: Absent | None) -> Edge
     where = "the lines" if row is None else f"column {_quote(row)}"
     used = f"rows from {where}, one column for each of {len(shape.cells):,} objects"
     objects = (tuple(names.to_list()), shape.cells)
-    return EdgeTable(cells, locate, *objects, notes=notes, used=used, complete=True)
+    edges = collect_names(cells.lazy())
+    return EdgeTable(*edges, locate, *objects, notes=notes, used=used, complete=True)
 
 
 def _row_names(frame: "pl.DataFrame", row: str | None, table: TableSource) -> "pl.Series":
