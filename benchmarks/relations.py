@@ -37,8 +37,8 @@ MEANS = 10_000  # random means of 5 draws
 EVIDENCE = {"animals": -1994.0, FEATURES: -4067.5, "alyawarra": -18664.0, "umls": -7031.0}
 SECONDS = {"alyawarra": 20.0, "umls": 40.0}
 HIDDEN = 0.1  # share of the cells
-DRAWS, FIRST_DRAW = 40, 100  # further draws of the hidden cells of animals, and the first seed
-GIBBS_DRAWS, GIBBS_SWEEPS = 10, 3000  # of them, chains of so many sweeps
+DRAWS, FIRST_DRAW = 20, 100  # further draws of the hidden cells of animals, and the first seed
+GIBBS_DRAWS, GIBBS_SWEEPS = 5, 3000  # of them, chains of so many sweeps
 DIAGONAL = {"nations": "unseen"}  # no country relates to itself; that of the others is data
 
 
