@@ -8,6 +8,7 @@ from calibration import calibration_error, draw_crp
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import rand_score
 
 import coblock
 import reference
@@ -21,7 +22,7 @@ from coblock.inference.posterior import PosteriorAverage, PosteriorChains
 from coblock.inference.settings import SEARCH
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
-from coblock.model.result import Sample, match_memberships
+from coblock.model.result import Sample, fraction_apart, match_memberships
 
 TINY = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1.0]])
 A, B, ALPHA = 0.6, 0.8, 1.3
@@ -62,6 +63,13 @@ def test_memberships_are_the_shares_of_the_clusters_found(pairs):
     for i, k in enumerate(label):
         expected = np.bincount(published[label == k], minlength=published.max() + 1)
         assert_allclose(found[i], expected / expected.sum())
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=2, max_size=12))
+def test_the_fraction_of_pairs_apart_is_that_of_the_rand_index(pairs):
+    label, other = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
+    assert_allclose(fraction_apart(label, other), 1.0 - rand_score(label, other), atol=1e-12)
+    assert fraction_apart(label, label) == 0.0
 
 
 def test_a_split_changes_no_membership_and_a_merger_does():

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.metrics import rand_score
 
 from coblock.inference.engine import Engine, largest_change
 from coblock.inference.gibbs import sample_hyperparameters, split_and_merge
@@ -12,7 +11,7 @@ from coblock.inference.phase import Clock, Outcome, fraction_moved, label_record
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Indices
 from coblock.model.partition import Partition
-from coblock.model.result import Sample, match_memberships
+from coblock.model.result import Sample, fraction_apart, match_memberships
 from coblock.model.trace import SweepRecord
 
 
@@ -131,7 +130,7 @@ class PosteriorChains:
         before, count = self.mean, len(self.samples)
         self.mean = [old + (new - old) / count for old, new in zip(before, fresh, strict=True)]
         last = zip(sample.labels, self.samples[-2].labels, strict=True)
-        apart = max(1.0 - rand_score(*labels) for labels in last)
+        apart = max(fraction_apart(*labels) for labels in last)
         largest = max(largest_change(before, self.mean), apart / count)
         self.change = max(largest, self.change * (count - 1) / count)
 

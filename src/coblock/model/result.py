@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices
 from coblock.kernels.memberships import hard_labels
@@ -138,8 +139,22 @@ def count_blocks(
     return Blocks.from_memberships(relation, memberships, [hard_labels(q) for q in memberships])
 
 
+def count_shared(label: Indices, other: Indices) -> NDArray[np.int64]:
+    """Return how many objects each cluster of a partition shares with each of another."""
+    shape = int(label.max()) + 1, int(other.max()) + 1
+    pairs = label.astype(np.int64) * shape[1] + other
+    return np.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
+
+
 def match_memberships(label: Indices, published: Indices) -> Floats:
     """Return, for each object, how its cluster in a sample divides into published clusters."""
-    shared = np.zeros((int(label.max()) + 1, int(published.max()) + 1))
-    np.add.at(shared, (label, published), 1.0)
-    return np.asarray((shared / np.maximum(shared.sum(axis=1, keepdims=True), 1.0))[label])
+    shared = count_shared(label, published)
+    return np.asarray((shared / np.maximum(shared.sum(axis=1, keepdims=True), 1))[label])
+
+
+def fraction_apart(label: Indices, other: Indices) -> float:
+    """Return the fraction of pairs that are together in one partition only: 1 less Rand's index."""
+    shared = count_shared(label, other)
+    together = sum(int((sizes**2).sum()) for sizes in (shared.sum(axis=1), shared.sum(axis=0)))
+    ordered_pairs = label.size * (label.size - 1)
+    return (together - 2 * int((shared**2).sum())) / max(ordered_pairs, 1)
