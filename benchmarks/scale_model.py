@@ -83,15 +83,20 @@ def processor_time(pids: list[int]) -> np.ndarray:
 
 
 def per_sweep(sweep: Callable[[], Any], pids: list[int]) -> np.ndarray:
-    """Return the CPU seconds of processes for a sweep, less what they use while nothing runs."""
+    """Return the CPU seconds of processes for a sweep, less what they use while nothing runs.
+
+    The second process is this one, which does nothing then.
+    """
     sweep()
     sweep()
+    time.sleep(IDLE)  # until all results are released
     before = processor_time(pids)
     time.sleep(IDLE)
     start = processor_time(pids)
     for _ in range(SWEEPS):
         sweep()
     used, idle = processor_time(pids) - start, start - before
+    idle[1] = 0.0
     return np.maximum(used - idle * used[-1] / idle[-1], 0.0)[:-1] / SWEEPS
 
 

@@ -42,7 +42,7 @@ def many_parts(monkeypatch):
     """Cut small batches into as many parts as large ones have."""
     monkeypatch.setattr("coblock.inference.engine.SMALLEST_PART", 2)
     monkeypatch.setattr("coblock.inference.engine.LARGE_PART", 3)
-    monkeypatch.setattr("coblock.model.sums.SMALLEST_CHUNK", 7)
+    monkeypatch.setattr("coblock.model.sums.SMALLEST_CHUNK", 30)
 
 
 @pytest.fixture(scope="module")
@@ -147,15 +147,19 @@ def graph():
 
 @pytest.mark.usefixtures("many_parts")
 @pytest.mark.parametrize("kind", ["directed", "undirected"])
-@pytest.mark.parametrize("options", [{"refine": False, "burn_in": 2}, {}], ids=["soft", "default"])
+@pytest.mark.parametrize(
+    "options",
+    [{"refine": False, "burn_in": 2, "max_iter": 3}, {"init": [np.arange(150) % 4]}],
+    ids=["soft", "search"],
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_one_domain_gives_the_bits_of_one_machine(client, graph, tmp_path, kind, options):
     graph.slice(0, graph.height // 2).write_csv(tmp_path / "a.csv")
     graph.slice(graph.height // 2).write_csv(tmp_path / "b.csv")
     relation = read(graph, value="value", relation=kind).relation
-    common = {"random_state": 0, "tol": 0, "max_iter": 12, "batch_size": 40, "relation": kind}
-    here = IRM(**common, **options).fit(relation)
-    model = IRM(**common, **options, engine=DaskEngine(client, value="value", shards=5))
+    common = {"random_state": 0, "tol": 0, "max_iter": 8, "batch_size": 40, "relation": kind}
+    here = IRM(**common | options).fit(relation)
+    model = IRM(**common | options, engine=DaskEngine(client, value="value", shards=5))
     with pytest.warns(UserWarning, match="links of objects with themselves are left out"):
         there = model.fit(tmp_path)
     found = there.result_.relation

@@ -363,9 +363,10 @@ class DeltaLog:
                     position = (self._plugin, self.version, since, lacking, entries)
                     earlier = [found] if number else []
                     graph[key] = (run_batch, shards[d][s], update, *position, *earlier)
-                    self._received[d, s] = self.version
                     keys.append(key)
                 found = found + _merge_keys(graph, keys)
+            # only now: a second round may run on another worker, which then needs the same
+            self._received |= dict.fromkeys([(d, s) for s in rounds[0]], self.version)
             self.version += 1
             self._entries[self.version] = submitted[self.version] = found
         with plain_errors(self.client):
