@@ -674,8 +674,8 @@ def test_relations_without_structure_have_one_cluster(kind, value, size):
 def test_a_cluster_refuses_degree_correction():
     engine = pytest.importorskip("coblock.distributed.engine")
     with pytest.raises(ValueError, match="Degree correction is not possible on a cluster"):
-        engine._refuse_local_options("bipartite", Settings(degree_corrected=True), "edges", None)
-    engine._refuse_local_options("bipartite", Settings(), "edges", None)
+        engine._refuse_local_options(Settings(degree_corrected=True), "edges", None)
+    engine._refuse_local_options(Settings(), "edges", None)
 
 
 def test_option_of_the_command_line():

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma, logsumexp
+from scipy.stats import gamma
 
 import reference
 from coblock.inference.variational import exact_bound, second_order_state
@@ -197,7 +198,10 @@ def test_vb_update_equals_definition(case):
 
 @given(cases())
 def test_collapsed_bound_equals_naive_vb_bound_term_by_term(case):
-    """The collapsed bound of order zero is the naive VB bound at its optimal parameters."""
+    """The collapsed bound of order zero is the naive VB bound at its optimal parameters.
+
+    Both have the density of the hyperprior of a and b.
+    """
     state = case.state()
     sticks = [
         (1.0 + m[:-1], alpha + tails(m)[:-1]) for m, alpha in zip(state.m, case.alpha, strict=True)
@@ -206,6 +210,10 @@ def test_collapsed_bound_equals_naive_vb_bound_term_by_term(case):
     expected = reference.vb_bound(
         case.X, case.observed, case.q, case.kind, case.a, case.b, a_hat, b_hat, case.alpha, sticks
     )
+    shape, rate = state.hyper.block_hyperprior
+    blocks = state.distinct()
+    priors = np.append(case.a[blocks], case.b[blocks])
+    expected += gamma.logpdf(priors, shape, scale=1.0 / rate).sum()
     assert_allclose(exact_bound(state), expected, rtol=1e-9, atol=1e-8)
 
 

@@ -503,7 +503,7 @@ def relation_of(rows, places=("a", "b"), **options):
         ),
         (
             lambda: relation_of([("x", "y", "z")], value=2, likelihood="normal"),
-            r"numbers, but one is 'z'. The first is in row 1, cell \('x', 'y'\)",
+            r"numbers, but one is 'z'. It is in row 1, cell \('x', 'y'\)",
         ),
         (
             lambda: relation_of([("x", "y", 1), ("x", "y", 2)], value=2, likelihood="poisson"),

@@ -182,7 +182,7 @@ class Relation:
                     self.likelihood.encode(values[row : row + 1])
                 except ValueError:
                     number = f"row {row + 1:,}, " if self.shape is None else ""
-                    msg = f"{error} The first is in {number}cell {self._cell(row)}."
+                    msg = f"{error} It is in {number}cell {self._cell(row)}."
                     raise ValueError(msg) from None
             raise
 
