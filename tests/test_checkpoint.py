@@ -35,10 +35,9 @@ from coblock.io.checkpoint import (
     CheckpointWriter,
     StoredFit,
     open_or_begin,
-    pack,
     read,
-    unpack,
 )
+from coblock.io.codec import pack, unpack
 from coblock.io.container import digest, write_tensors
 from coblock.loading import Unfinished
 from coblock.model.relation import BinaryRelation

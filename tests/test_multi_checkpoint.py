@@ -7,8 +7,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from coblock import MultiIRM, Relation, resume
-from coblock.io import multi_checkpoint, multi_file
+from coblock.io import model_file, multi_checkpoint
 from coblock.io.checkpoint import CheckpointError
+from coblock.io.container import has_format
 
 
 def relations(seed=0):
@@ -204,5 +205,5 @@ def test_a_pipe_is_neither_a_model_nor_a_checkpoint(tmp_path):
     """Opening a pipe without a writer would never return."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for form in (multi_file.FORMAT, multi_checkpoint.FORMAT):
-        assert not multi_file.has_format(pipe, form)
+    for form in (model_file.MULTI_FORMAT, multi_checkpoint.FORMAT):
+        assert not has_format(pipe, form)

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coblock import IRM, MultiIRM, load
-from coblock.io.multi_export import file_stems, write_multi_tables
+from coblock.io.export import file_stems, write_multi_tables
 from coblock.io.relation_files import (
     DescriptionError,
     parse_relations,

@@ -16,7 +16,8 @@ from coblock import IRM, MultiIRM, Relation, load
 from coblock.inference.multi_fit import MultiFit
 from coblock.inference.multi_gibbs import draw_hyperparameters
 from coblock.inference.settings import read_multi_settings
-from coblock.io.multi_checkpoint import MultiCheckpoint
+from coblock.io.checkpoint import CheckpointWriter
+from coblock.io.multi_checkpoint import StoredMultiFit
 from coblock.io.multi_checkpoint import read as read_checkpoint
 from coblock.io.relation_files import parse_relations
 from coblock.io.tables import build_dataset
@@ -475,8 +476,9 @@ def test_an_interrupted_fit_continues_to_the_same_bits(tmp_path):
     for stop in (1, 4, 9, 20):
         fit = MultiFit(data, 5, (None, None), settings)
         fit.run(lambda record, stop=stop: record.sweep == stop)
-        MultiCheckpoint(fit, tmp_path / "fit", model._stored_parameters()).save()
-        again, _ = read_checkpoint(tmp_path / "fit")
+        stored = StoredMultiFit(fit, model._stored_parameters())
+        CheckpointWriter(stored, tmp_path / "fit").save()
+        again = read_checkpoint(tmp_path / "fit").fit
         again.run()
         assert [r.log_evidence for r in again.trace] == [r.log_evidence for r in whole.trace]
         for one, other in zip(again.result().labels, whole.result().labels, strict=True):

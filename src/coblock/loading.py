@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from coblock.estimator import IRM
-from coblock.io import checkpoint, model_file, multi_checkpoint, multi_file
+from coblock.io import checkpoint, model_file, multi_checkpoint
 from coblock.io.atomic import hold
-from coblock.io.checkpoint import CheckpointError, StoredFit, is_of_type
-from coblock.io.container import convert_refusals, require
+from coblock.io.checkpoint import CheckpointError, StoredFit
+from coblock.io.codec import is_of_type
+from coblock.io.container import convert_refusals, has_format, require
 from coblock.io.model_file import ModelFileError
 from coblock.multi import MultiIRM
 
@@ -42,8 +43,8 @@ def load(path: str | Path) -> Any:
     ModelFileError
         With a sentence, where the file is not a model, damaged, or of a newer version.
     """
-    if multi_file.has_format(path, multi_file.FORMAT):
-        result, parameters = multi_file.load_result(path)
+    if has_format(path, model_file.MULTI_FORMAT):
+        result, parameters = model_file.load_multi(path)
         several = MultiIRM(**parameters)
         several._publish(result)
         return several
@@ -73,11 +74,11 @@ def resume(path: str | Path, *, callback: Any = None, keep: bool = False) -> Any
     CheckpointError
         With a sentence, where the file is not a checkpoint, damaged, or of another format.
     """
-    if multi_file.has_format(path, multi_checkpoint.FORMAT):
+    if has_format(path, multi_checkpoint.FORMAT):
         with hold(path):
-            fit, parameters = multi_checkpoint.read(path)
-            several = MultiIRM(**parameters, callback=callback, checkpoint=path)
-            several._continue(fit)
+            stored = multi_checkpoint.read(path)
+            several = MultiIRM(**stored.parameters, callback=callback, checkpoint=path)
+            several._continue(stored.fit)
             if not keep:
                 Path(path).unlink(missing_ok=True)
         return several

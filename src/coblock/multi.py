@@ -18,9 +18,8 @@ from coblock.estimator import IRM
 from coblock.inference.convergence import warn_if_not_converged
 from coblock.inference.multi_fit import MultiFit
 from coblock.inference.settings import Settings, check_method, read_multi_settings
-from coblock.io import multi_checkpoint, multi_file, refuse
-from coblock.io.export import LIBRARIES
-from coblock.io.multi_export import multi_frame
+from coblock.io import checkpoint, model_file, multi_checkpoint, refuse
+from coblock.io.export import LIBRARIES, multi_frame
 from coblock.io.tables import (
     LIKELIHOODS,
     Relation,
@@ -196,8 +195,8 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def _continue(self, fit: MultiFit) -> None:
         """Run a fit to its end, with checkpoints."""
         path = Path(str(self.checkpoint))
-        writer = multi_checkpoint.MultiCheckpoint(fit, path, self._stored_parameters())
-        writer.callback = self.callback
+        stored = multi_checkpoint.StoredMultiFit(fit, self._stored_parameters())
+        writer = checkpoint.CheckpointWriter(stored, path, callback=self.callback)
         writer.save()
         self._run(fit, writer)
 
@@ -287,7 +286,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file for :func:`coblock.load`, whole or not at all."""
         check_is_fitted(self)
-        multi_file.save_result(self.result_, path, self._stored_parameters())
+        model_file.save_multi(self.result_, path, self._stored_parameters())
 
     def _stored_parameters(self) -> dict[str, Any]:
         """Return the parameters that files hold."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coblock.analysis.degrees import describe_degrees
 from coblock.analysis.explain import (
     Domains,
     Profile,
@@ -20,7 +19,7 @@ from coblock.analysis.explain import (
     name_clusters,
     shown_name,
 )
-from coblock.analysis.prediction import describe_samples
+from coblock.analysis.prediction import describe_degrees, describe_samples
 from coblock.io import printable
 from coblock.io.export import object_names
 from coblock.kernels import Floats, Indices

@@ -1,9 +1,13 @@
-"""Atomic output: a file, or all files of a folder, are written completely or not at all."""
+"""Atomic output: a file, or all files of a folder, are written completely or not at all.
+
+The system releases the lock of a process that ends or is killed.
+"""
 
 import errno
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -13,14 +17,15 @@ from pathlib import Path
 from socket import gethostname
 from stat import S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 from coblock.io import printable
-from coblock.io.locking import try_lock
 
 Fill: TypeAlias = Callable[[Path], object]  # writes files to the folder that it is given
 NEW, OLD = ".coblock-new", ".coblock-old"  # files on their way into the folder, and out of it
 STAGING = ".coblock-files-"  # new files of the folder, not yet complete
+# A link could lead to a file of somebody else; text mode would change line ends.
+FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _REASONS = {
     errno.ENOSPC: "the disk is full. Free some space, or choose another place",
     errno.EDQUOT: "the disk quota is used up. Free some space, or choose another place",
@@ -34,6 +39,26 @@ _REASONS = {
     errno.EISDIR: "it is a folder. Name a file",
     errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
 }
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    BEYOND = 2**30  # a locked byte cannot be read, so it is one after the text
+
+    def _lock(file: IO[bytes]) -> None:
+        file.seek(BEYOND)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(file: IO[bytes]) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.ENOLCK, errno.ENOTSUP}:  # some network disks have no locks
+                raise
 
 
 class WriteError(OSError):
@@ -97,6 +122,32 @@ def complete_folder(folder: Path) -> None:
     if _is_own_folder(folder / NEW):
         with claim_folder(folder):
             pass
+
+
+def _check_own_file(opened: os.stat_result) -> None:
+    if not S_ISREG(opened.st_mode) or opened.st_nlink > 1:
+        raise OSError(0, "its lock file leads to another file")
+
+
+def try_lock(path: Path) -> IO[bytes] | None:
+    """Open or create a file and lock it until it is closed; None if it is locked already."""
+    while True:
+        file = os.fdopen(os.open(path, FLAGS, 0o666), "r+b")
+        try:
+            _lock(file)
+            opened = os.fstat(file.fileno())
+            _check_own_file(opened)
+            if os.path.samestat(path.stat(), opened):
+                return file
+        except FileNotFoundError:  # its holder has removed it since it was opened
+            pass
+        except (BlockingIOError, PermissionError):
+            file.close()
+            return None
+        except BaseException:
+            file.close()
+            raise
+        file.close()
 
 
 @contextmanager

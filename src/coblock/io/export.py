@@ -1,7 +1,8 @@
-"""Results as tables: data frames, CSV, Parquet and JSON files."""
+"""Results of one or several relations as tables: data frames, CSV, Parquet and JSON files."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -9,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from coblock.io import refuse
 from coblock.io.atomic import WriteError, write_atomic
 from coblock.kernels import Floats
 from coblock.model.checks import check_choice
+from coblock.model.likelihoods.categorical import Categorical
+from coblock.model.multi_result import MultiResult, block_means
 from coblock.model.relation import BinaryRelation, column_shares
 from coblock.model.result import Result
 from coblock.model.trace import SweepRecord
@@ -23,16 +27,19 @@ __all__ = ["write_json", "write_tables"]
 
 Table: TypeAlias = Literal["rows", "columns", "blocks"]
 Library: TypeAlias = Literal["polars", "pandas"]
+FileKind: TypeAlias = Literal["csv", "parquet"]
 TABLES: tuple[Table, ...] = get_args(Table)
 LIBRARIES: tuple[Library, ...] = get_args(Library)
 FORMULA_START = r"^[\x00=+\-@\t\r\n]"  # spreadsheets run text that begins so
+RESERVED = ("blocks", "trace", "report", "model")  # names of other files of a result
+LONGEST_STEM = 80  # characters of the name of a file
 
 
 def write_tables(
     result: Result,
     folder: str | Path,
     *,
-    kind: Literal["csv", "parquet"] = "csv",
+    kind: FileKind = "csv",
     formulas: bool = False,
 ) -> list[Path]:
     """Write the tables rows, columns, blocks and trace, and return the paths of the files.
@@ -44,17 +51,23 @@ def write_tables(
     spreadsheet would run as a formula (it begins with ``=``, ``+``, ``-``, ``@``, NUL, a tab or a
     line break), unless ``formulas`` is True. Parquet files have the unchanged names.
     """
-    check_choice("kind", kind, ("csv", "parquet"))
-    folder = Path(folder)
+    check_choice("kind", kind, get_args(FileKind))
+    names = [field.name for field in fields(SweepRecord)]
+    trace = {name: [getattr(record, name) for record in result.trace] for name in names}
+    frames: dict[str, Any] = {what: to_frame(result, what) for what in tables_of(result)}
+    frames |= {"trace": make_frame(trace)}
+    return _write_frames(frames, Path(folder), kind, formulas=formulas)
+
+
+def _write_frames(
+    frames: "Mapping[str, pl.DataFrame]", folder: Path, kind: FileKind, *, formulas: bool
+) -> list[Path]:
+    """Write a file for each frame to a folder, which is created if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         msg = f"The folder {folder} cannot be made: {error.strerror}. Choose another place."
         raise WriteError(msg) from error
-    names = [field.name for field in fields(SweepRecord)]
-    trace = {name: [getattr(record, name) for record in result.trace] for name in names}
-    frames: dict[str, Any] = {what: to_frame(result, what) for what in tables_of(result)}
-    frames |= {"trace": make_frame(trace)}
     paths = {name: folder / f"{name}.{kind}" for name in frames}
     for name, frame in frames.items():
         data = to_csv(frame, formulas=formulas) if kind == "csv" else frame.write_parquet
@@ -108,7 +121,7 @@ def to_frame(result: Result, what: Table = "rows", library: str = "polars") -> A
     check_choice("what", what, TABLES)
     check_choice("library", library, LIBRARIES)
     if what == "blocks":
-        columns = _block_columns(result)
+        columns = _binary_block_columns(result)
     else:
         place = TABLES.index(what)
         label, q = result.labels[-place], result.memberships[-place]
@@ -176,7 +189,7 @@ def object_columns(names: Sequence[str] | None, label: NDArray[Any], q: Floats) 
     return {"name": _valid_names(names, label.size), "cluster": label, "probability": probability}
 
 
-def _block_columns(result: Result) -> dict[str, Any]:
+def _binary_block_columns(result: Result) -> dict[str, Any]:
     """Return the blocks of clusters with members, by row cluster and then by column cluster."""
     K1, K2 = result.n_clusters
     row, column = np.divmod(np.arange(K1 * K2), K2)
@@ -197,3 +210,129 @@ def _valid_names(names: Sequence[str] | None, size: int) -> Any:
     if names is None:
         return np.arange(size)
     return [name.encode("utf-8", "backslashreplace").decode("utf-8") for name in names]
+
+
+# Several relations
+
+
+def file_stems(domain_names: tuple[str, ...]) -> list[str]:
+    """Return a name of a file for each domain: no separators, none twice, none reserved.
+
+    Examples
+    --------
+    >>> file_stems(("user", "../etc", "blocks", "User"))
+    ['user', '_etc', 'blocks_2', 'User_2']
+    """
+    stems: list[str] = []
+    taken = set(RESERVED)
+    for name in domain_names:
+        plain = re.sub(r"[^\w -]+", "_", name).strip()[:LONGEST_STEM] or "domain"
+        stem, number = plain, 1
+        while stem.lower() in taken:  # some file systems do not distinguish case
+            number += 1
+            stem = f"{plain}_{number}"
+        taken.add(stem.lower())
+        stems.append(stem)
+    return stems
+
+
+def domain_columns(result: MultiResult, domain: str) -> dict[str, Any]:
+    """Return name, cluster and probability of the cluster of each object of a domain."""
+    d = result.data.domain(domain)
+    return object_columns(result.data.domains[d].names, result.labels[d], result.memberships[d])
+
+
+def block_columns(result: MultiResult, relation: str) -> dict[str, Any]:
+    """Return the blocks of a relation: a cluster for each place, statistics and mean.
+
+    Categories have a line each, with the number of cells as the only statistic. Of very many
+    blocks, those that hold no stored cells are left out.
+    """
+    r = result.relation_number(relation)
+    table, clusters = result.data.tables[r], result.listed_blocks(r)
+    mean = block_means(result, r, clusters)
+    statistics = result.blocks.statistics_at(r, tuple(clusters.T))
+    at = np.arange(len(clusters))
+    categories: list[str] = []
+    if isinstance(table.likelihood, Categorical):
+        categories = [str(each) for each in table.likelihood.categories] * at.size
+        at, statistics = np.repeat(at, mean.shape[1]), statistics.reshape(-1, 1)
+    columns: dict[str, Any] = {
+        f"{place}_cluster": clusters[at, p].astype(np.int64) for p, place in enumerate(table.places)
+    }
+    if categories:
+        columns["category"] = categories
+    for s in range(statistics.shape[-1]):
+        columns[f"statistic_{s + 1}"] = statistics[:, s].copy()
+    return columns | {"mean": mean.ravel()}
+
+
+def multi_frame(result: MultiResult, domain: str | None, relation: str | None, library: str) -> Any:
+    """Return the objects of a domain, or the blocks of a relation, as a data frame."""
+    if (domain is None) == (relation is None):
+        refuse("to_frame needs either domain= or relation=.")
+    if domain is not None:
+        return make_frame(domain_columns(result, domain), library)
+    assert relation is not None
+    return make_frame(block_columns(result, relation), library)
+
+
+def multi_tables(result: MultiResult) -> "dict[str, pl.DataFrame]":
+    """Return all tables of a result by the names of their files, without extensions."""
+    import polars as pl
+
+    data = result.data
+    tables = {
+        stem: make_frame(domain_columns(result, name))
+        for stem, name in zip(file_stems(data.domain_names), data.domain_names, strict=True)
+    }
+    blocks = pl.concat(
+        [
+            make_frame(block_columns(result, table.name)).insert_column(
+                0, pl.lit(table.name).alias("relation")
+            )
+            for table in data.tables
+        ],
+        how="diagonal",
+    )
+    first = [name for name in blocks.columns if name.endswith("_cluster")]
+    tables["blocks"] = blocks.select("relation", *first, pl.exclude("relation", *first))
+    trace = result.trace
+    columns: dict[str, Any] = {
+        name: [getattr(record, name) for record in trace]
+        for name in ("sweep", "phase", "log_evidence", "moved", "change", "seconds")
+    }
+    for d, name in enumerate(data.domain_names):
+        columns[f"{name}_clusters"] = [record.clusters[d] for record in trace]
+    tables["trace"] = make_frame(columns)
+    return tables
+
+
+def write_multi_tables(
+    result: MultiResult, folder: Path, *, kind: FileKind = "csv", formulas: bool = False
+) -> None:
+    """Write a table for each domain, the blocks and the trace, as CSV or Parquet files."""
+    _write_frames(multi_tables(result), folder, kind, formulas=formulas)
+
+
+def write_multi_json(result: MultiResult, path: Path) -> None:
+    """Write one JSON object: a summary of the fit, the domains and the blocks of the relations."""
+    data = result.data
+    document = {
+        "log_evidence": float(result.log_evidence),
+        "converged": bool(result.converged),
+        "sweeps": len(result.trace),
+        "domains": {n: make_frame(domain_columns(result, n)).to_dicts() for n in data.domain_names},
+        "relations": {
+            table.name: {
+                "places": {
+                    place: data.domain_names[d]
+                    for place, d in zip(table.places, table.domains, strict=True)
+                },
+                "likelihood": table.likelihood.name,
+                "blocks": make_frame(block_columns(result, table.name)).to_dicts(),
+            }
+            for table in data.tables
+        },
+    }
+    write_atomic(path, json.dumps(document, allow_nan=False, indent=1).encode())

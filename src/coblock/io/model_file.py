@@ -1,29 +1,27 @@
-"""Model files: a fitted model in a :mod:`coblock.io.container`.
+"""Model files: a fitted IRM or MultiIRM in a :mod:`coblock.io.container`.
 
-Format 1 has the tensors of :data:`DTYPES` and the header entries of :data:`FORMAT`. Cells by
-column, and labels that are the most probable ones, are not stored: they follow from the rest. Early
-files of plain methods have no sticks.
-Every format that a released version has written stays readable.
+An IRM has the tensors of :data:`DTYPES` and the header entries of :data:`FORMAT`. Cells by column,
+and labels that are the most probable ones, are not stored: they follow from the rest. Early files
+of plain methods have no sticks. The header of a MultiIRM, :data:`MULTI_FORMAT`, describes domains,
+relations and parameters; the tensors hold names, cells, labels, hyperparameters, samples and trace
+(:mod:`coblock.io.stored_data`). Every format that a released version has written stays readable.
 """
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy import sparse
 
-from coblock.io import container
-from coblock.io.container import Format, Header, InvalidFileError, Tensors, require
-from coblock.kernels import Floats
-from coblock.model.checks import KINDS
+from coblock.io import codec, container, stored_data
+from coblock.io.codec import check_labels, check_memberships, trace_from_table, trace_to_table
+from coblock.io.container import Format, Header, StoredTensors, Tensors, require
+from coblock.io.stored_data import nonnegative
 from coblock.model.degrees import DegreeChoice, DegreeModel
 from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.relation import BinaryRelation
+from coblock.model.multi_result import MultiResult
 from coblock.model.result import Result, Sample, count_blocks
-from coblock.model.trace import SweepRecord
 
 DTYPES = {
     "link_start": "I64",  # (rows + 1,), the links of each row, and
@@ -64,12 +62,11 @@ DTYPES = {
 DEGREES = {name for name in DTYPES if "degree" in name}
 OPTIONAL = {"row_labels", "column_labels", "row_sticks", "column_sticks", "sample_chain"} | DEGREES
 Parameters: TypeAlias = Mapping[str, object]  # of an estimator
-RELATION_ENTRIES = {"kind": str, "shape": list, "row_names": bool, "column_names": bool}
 FORMAT = Format(
     "coblock-model",
     1,
     {
-        **RELATION_ENTRIES,
+        **stored_data.BINARY_ENTRIES,
         **dict.fromkeys(("feature_names", "samples", "shared_prior", "converged"), bool),
         **{"log_evidence": float, "stability": float | None, "parameters": dict},
     },
@@ -77,6 +74,26 @@ FORMAT = Format(
     other_version="Update coblock.",
     damaged="Use a copy.",
 )
+MULTI_FORMAT = FORMAT._replace(
+    name="coblock-multi-model",
+    entries={
+        **stored_data.DATASET_ENTRIES,
+        **{"phases": list, "parameters": dict, "log_evidence": float},
+        **{"converged": bool, "samples": int},
+    },
+)
+MULTI_PARAMETERS: dict[str, Any] = {
+    "max_clusters": int | dict | None,
+    "max_iter": int,
+    "random_state": int | None,
+}
+METHOD_PARAMETERS: dict[str, Any] = {  # files of earlier versions have none of them
+    "inference": str,
+    "init": str,
+    "refine": bool,
+    "burn_in": int | None,
+    "tol": float | int,
+}
 
 
 class ModelFileError(ValueError):
@@ -95,7 +112,7 @@ def save(
     result: Result, path: str | Path, parameters: Parameters, *, feature_names: bool = False
 ) -> None:
     """Write a :class:`Stored` model to the bit, completely or not at all."""
-    entries = relation_entries(result.relation) | {
+    entries = stored_data.relation_entries(result.relation) | {
         "feature_names": feature_names,
         "samples": bool(result.samples),
         "shared_prior": not result.hyper.per_block,
@@ -124,7 +141,7 @@ def _check_header(header: Header, tensors: Tensors) -> None:
     """Refuse header entries that are out of range, and tensors of other names or types."""
     numbers = [header["log_evidence"], header["stability"] or 0.0]
     require(np.isfinite(numbers).all(), "its evidence or its stability is not a number.")
-    check_relation_entries(header)
+    stored_data.check_relation_entries(header)
     named = header["column_names"] or not header["feature_names"]
     require(named, "its columns should have names.")
     expected = set(DTYPES)
@@ -178,130 +195,13 @@ def read_parameters(stored: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-# Relations
-
-
-def relation_entries(relation: Any) -> dict[str, object]:
-    """Return the entries of a header that describe a relation."""
-    return {
-        "kind": relation.kind,
-        "shape": list(relation.shape),
-        "row_names": relation.row_names is not None,
-        "column_names": relation.column_names is not None,
-    }
-
-
-def check_relation_entries(header: Header) -> None:
-    """Refuse a kind or shape that no relation has."""
-    kind, shape = header["kind"], header["shape"]
-    possible = len(shape) == 2 and all(type(size) is int and 0 < size < 2**31 for size in shape)
-    require(possible, "its relation has an impossible shape.")
-    require(kind in KINDS, f"its relation is of no known kind ({kind[:20]!r}).")
-    square = kind == "bipartite" or shape[0] == shape[1]
-    require(square, f"its relation is {kind}, but not square.")
-
-
-def relation_to_tensors(relation: BinaryRelation) -> Tensors:
-    """Return the arrays of a relation and its names."""
-    tensors: Tensors = relation.incidence[0][0]._asdict() | {
-        "self_link": relation.own_link,
-        "self_seen": relation.own_seen,
-    }
-    for what, names in (("row", relation.row_names), ("column", relation.column_names)):
-        if names is not None:
-            parts = [name.encode("utf-8", "surrogatepass") for name in names]
-            tensors[f"{what}_names"] = np.frombuffer(b"".join(parts), dtype=np.uint8)
-            tensors[f"{what}_name_end"] = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    return tensors
-
-
-def relation_from_tensors(header: Header, tensors: Tensors) -> BinaryRelation:
-    """Rebuild a relation and check that it has the arrays that were stored."""
-    rows, columns = header["shape"]
-    links, unseen = (_pattern(tensors, name, (rows, columns)) for name in ("link", "unseen"))
-    diagonal = links.diagonal().any() or unseen.diagonal().any()
-    alone = header["kind"] == "bipartite" or not diagonal
-    require(alone, "objects are linked with themselves among its other links.")
-    relation = BinaryRelation.build(links, unseen=unseen, kind=header["kind"])
-    rebuilt = relation.incidence[0][0]._asdict()
-    same = all(np.array_equal(array, tensors[name]) for name, array in rebuilt.items())
-    require(same, "its links are not in order.")
-    own = (rows if relation.repeated else 0,)
-    own_link, own_seen = (_nonnegative(tensors, name, own) for name in ("self_link", "self_seen"))
-    possible = np.isin((own_link, own_seen), (0, 1)).all() and (own_link <= own_seen).all()
-    possible &= relation.kind == "directed" or not own_seen.any()
-    require(possible, "its links of objects with themselves are impossible.")
-    row_names, column_names = (_decode_names(header, tensors, what) for what in ("row", "column"))
-    relation = replace(relation, row_names=row_names, column_names=column_names)
-    return replace(relation, own_link=own_link, own_seen=own_seen)
-
-
-def _pattern(tensors: Tensors, name: str, shape: tuple[int, int]) -> sparse.csr_array:
-    """Return links or unseen cells as a matrix; all indices are inside it."""
-    start, index = tensors[f"{name}_start"], tensors[name]
-    inside: Any = start.shape == (shape[0] + 1,) and index.ndim == 1
-    inside = inside and start[0] == 0 and start[-1] == index.size
-    inside = inside and (start[1:] >= start[:-1]).all()
-    inside = inside and ((index >= 0) & (index < shape[1])).all()
-    require(inside, f"its arrays {name}_start and {name} lead outside of the relation.")
-    return sparse.csr_array((np.ones(index.size), index, start), shape=shape)
-
-
-def _decode_names(header: Header, tensors: Tensors, what: str) -> tuple[str, ...] | None:
-    """Return the names of rows or columns, if the file has them."""
-    if not header[f"{what}_names"]:
-        return None
-    size = header["shape"][what == "column"]
-    letters, end = tensors[f"{what}_names"], tensors[f"{what}_name_end"]
-    fits = end.shape == (size,) and letters.ndim == 1 and end[-1] == letters.size and end[0] >= 0
-    require(fits and (end[1:] >= end[:-1]).all(), f"its {what} names do not fit.")
-    text, ends = letters.tobytes(), end.tolist()
-    pairs = zip([0, *ends[:-1]], ends, strict=True)
-    try:
-        return tuple(text[first:last].decode("utf-8", "surrogatepass") for first, last in pairs)
-    except UnicodeDecodeError as error:
-        msg = f"its {what} names are not UTF-8."
-        raise InvalidFileError(msg) from error
-
-
-def _nonnegative(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Floats:
-    """Return an array; refuse another shape, and numbers that are not finite or below 0."""
-    array = tensors[name]
-    require(array.shape == shape, f"its {name} has shape {array.shape} where {shape} is right.")
-    require(((array >= 0.0) & (array < np.inf)).all(), f"its {name} has impossible numbers.")
-    return array
-
-
-# Results
-
-
-def trace_to_table(trace: list[SweepRecord]) -> Floats:
-    """Return the records as a table with one row for each sweep."""
-    table = np.array([astuple(record) for record in trace], dtype=np.float64)
-    return table.reshape(len(trace), len(fields(SweepRecord)))
-
-
-def trace_from_table(table: Floats) -> list[SweepRecord]:
-    """Return the records; their counts are whole numbers."""
-    kinds: list[Any] = [field.type for field in fields(SweepRecord)][:-1]
-    if table.ndim == 2 and table.shape[1] == len(kinds):  # of version 0.1, without moves
-        table = np.column_stack((table, np.full(len(table), np.nan)))
-    require(table.ndim == 2 and table.shape[1] == len(kinds) + 1, "its trace has another form.")
-    counts = table[:, :-1][:, [kind is int for kind in kinds]]
-    possible = (counts == np.clip(np.round(counts), 0, 2**53)).all()  # not so if one is not finite
-    require(possible, "the numbers of sweeps and clusters in its trace cannot be counted.")
-    records = []
-    for *line, moved in table.tolist():
-        values: list[Any] = [kind(x) for kind, x in zip(kinds, line, strict=True)]
-        values.append(None if np.isnan(moved) else moved)
-        records.append(SweepRecord(*values))
-    return records
+# Results of IRM
 
 
 def result_to_tensors(result: Result) -> Tensors:
     """Return all arrays of a result and of its relation."""
     prior_a, prior_b = result.hyper.tables(result.blocks.clusters)
-    tensors: Tensors = relation_to_tensors(result.relation) | {
+    tensors: Tensors = stored_data.relation_to_tensors(result.relation) | {
         "alpha": np.array(result.hyper.alpha, dtype=np.float64),
         "prior_a": prior_a,
         "prior_b": prior_b,
@@ -324,26 +224,27 @@ def result_to_tensors(result: Result) -> Tensors:
         tensors["sample_clusters"] = np.array([block.shape for block in blocks], dtype=np.int64)
         tensors["sample_probability"] = np.concatenate([block.ravel() for block in blocks])
         tensors["sample_chain"] = np.array([sample.chain for sample in samples], dtype=np.int64)
-    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    return tensors
 
 
 def result_from_tensors(header: Header, tensors: Tensors) -> Result:
     """Return the result; refuse arrays that do not fit each other."""
     sizes = header["shape"] if header["kind"] == "bipartite" else header["shape"][:1]
     q = [tensors[f"{what}_membership"] for what in ("row", "column")[: len(sizes)]]
-    container.check_memberships(q, sizes)
-    relation, clusters = relation_from_tensors(header, tensors), (q[0].shape[1], q[-1].shape[1])
+    check_memberships(q, sizes)
+    relation = stored_data.relation_from_tensors(header, tensors)
+    clusters = (q[0].shape[1], q[-1].shape[1])
     labels = [
         tensors.get(f"{what}_labels", each.argmax(axis=1).astype(np.int32))
         for what, each in zip(("row", "column"), q, strict=False)
     ]
-    container.check_labels(labels, sizes, [each.shape[1] for each in q])
+    check_labels(labels, sizes, [each.shape[1] for each in q])
     counted = count_blocks(relation, q, labels, sampled="sample_chain" in tensors)
     blocks = copy(counted)
-    blocks.n = _nonnegative(tensors, "block_links", clusters)
-    blocks.N = _nonnegative(tensors, "block_nonlinks", clusters)
-    alpha = _nonnegative(tensors, "alpha", (len(sizes),)).tolist()
-    prior = np.array([_nonnegative(tensors, name, clusters) for name in ("prior_a", "prior_b")])
+    blocks.n = nonnegative(tensors, "block_links", clusters)
+    blocks.N = nonnegative(tensors, "block_nonlinks", clusters)
+    alpha = nonnegative(tensors, "alpha", (len(sizes),)).tolist()
+    prior = np.array([nonnegative(tensors, name, clusters) for name in ("prior_a", "prior_b")])
     if header["shared_prior"]:
         same = (prior == prior[:, :1, :1]).all()
         require(same, "its prior is shared, but differs from block to block.")
@@ -364,7 +265,7 @@ def result_from_tensors(header: Header, tensors: Tensors) -> Result:
         else None,
         degrees_from_tensors(tensors, relation.symmetric),
     )
-    container.check_result(result, counted)
+    codec.check_result(result, counted)
     return result
 
 
@@ -382,7 +283,7 @@ def degrees_to_tensors(choice: DegreeChoice) -> Tensors:
 
 
 def degrees_from_tensors(tensors: Tensors, symmetric: bool) -> DegreeChoice | None:
-    """Return the choice, if the file has one; :func:`container.check_result` checks its parts."""
+    """Return the choice, if the file has one; :func:`codec.check_result` checks its parts."""
     stored = DEGREES.intersection(tensors)
     if not stored:
         return None
@@ -417,3 +318,58 @@ def _samples_from_tensors(tensors: Tensors, sizes: list[int]) -> list[Sample]:
         Sample([label[s] for label in labels], tables[s].reshape(shape), int(chain[s]))
         for s, shape in enumerate(shapes.tolist())
     ]
+
+
+# Results of MultiIRM
+
+
+def save_multi(result: MultiResult, path: str | Path, parameters: Parameters) -> None:
+    """Write a result, completely or not at all."""
+    data = result.data
+    stored_data.check_likelihoods(data, "Pickle the model instead.")
+    tensors = stored_data.data_tensors(data) | stored_data.partition_tensors(result)
+    tensors |= stored_data.sample_tensors(result.samples)
+    tensors |= stored_data.trace_tensors(result.trace, len(data.domains))
+    tensors |= {f"membership_{d}": q for d, q in enumerate(result.soft or ())}
+    entries = stored_data.data_entries(data) | {
+        "phases": [record.phase for record in result.trace],
+        "parameters": dict(parameters),
+        "log_evidence": float(result.log_evidence),
+        "converged": bool(result.converged),
+        "samples": len(result.samples),
+    }
+    container.write_container(path, MULTI_FORMAT, entries, tensors)
+
+
+def load_multi(path: str | Path) -> tuple[MultiResult, dict[str, Any]]:
+    """Return the result and the parameters of a file; nothing in it is run."""
+    with container.convert_refusals(path, "a model", ModelFileError):
+        header, tensors = container.read_container(Path(path), MULTI_FORMAT)
+        check_multi_parameters(header["parameters"])
+        return _read_multi_result(header, StoredTensors(tensors)), header["parameters"]
+
+
+def check_multi_parameters(parameters: Header) -> None:
+    """Refuse parameters that are not those of a MultiIRM."""
+    kinds = MULTI_PARAMETERS | METHOD_PARAMETERS
+    fits = set(parameters) in (set(MULTI_PARAMETERS), set(kinds))
+    require(fits, "its parameters are not those of a model.")
+    for name, value in parameters.items():
+        require(isinstance(value, kinds[name]), f"its parameter {name} has another type.")
+
+
+def _read_multi_result(header: Header, tensors: StoredTensors) -> MultiResult:
+    """Return the result, checked."""
+    data = stored_data.read_data(header, tensors)
+    labels, priors, alpha = stored_data.read_partition(tensors, data)
+    samples = stored_data.read_samples(header["samples"], tensors, data)
+    records = stored_data.read_trace(header["phases"], tensors, data)
+    soft = None
+    if "membership_0" in tensors.tensors:
+        soft = stored_data.read_memberships(tensors, data, "membership_")
+        check_labels(labels, data.sizes, [q.shape[1] for q in soft])
+    tensors.require_all_used()
+    evidence = header["log_evidence"]
+    require(np.isfinite(evidence), "its evidence is not a number.")
+    found = (labels, priors, alpha, evidence, samples, records, header["converged"], soft)
+    return MultiResult(data, *found)

@@ -5,14 +5,12 @@ partitions that a fit has in hand, its counters, samples, trace, and the state o
 Statistics of blocks are counted anew: between two sweeps they depend on the labels only.
 """
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -22,14 +20,11 @@ from coblock.inference.multi_posterior import MultiChains
 from coblock.inference.multi_search import Mode, MultiSearch
 from coblock.inference.multi_variational import MultiVariational, make_variational
 from coblock.inference.settings import Settings, read_multi_settings
-from coblock.io import container, multi_file, refuse
-from coblock.io.atomic import WriteError, hold, remove_leftovers
-from coblock.io.checkpoint import EVERY, CheckpointError, check_exists
-from coblock.io.container import Format, Header, Tensors, require
-from coblock.io.multi_file import StoredTensors
+from coblock.io import checkpoint, container, model_file, stored_data
+from coblock.io.container import Header, StoredTensors, Tensors, read_entry, require
+from coblock.io.stored_data import partition_tensors
 from coblock.model.dataset import Dataset
-from coblock.model.multi_partition import MultiPartition
-from coblock.model.multi_result import MultiRecord, restore
+from coblock.model.multi_result import restore
 from coblock.model.multi_state import MultiState
 
 COUNTERS = ("sampled", "perturbations", "failures")  # of the search
@@ -43,102 +38,77 @@ SOFT_ENTRIES: dict[str, Any] = {
     **dict.fromkeys(("order_frozen", "averaging"), bool),
     **{"first_change": float},
 }
-FORMAT = Format(
-    "coblock-multi-checkpoint",
-    2,
-    {
-        **dict.fromkeys(("domains", "relations", "phases", "limits"), list),
+FORMAT = checkpoint.FORMAT._replace(
+    name="coblock-multi-checkpoint",
+    entries={
+        **stored_data.DATASET_ENTRIES,
+        **dict.fromkeys(("phases", "limits"), list),
         **dict.fromkeys(("parameters", "rng"), dict),
         **dict.fromkeys(("seed", "max_iter", "samples", "chains"), int),
         **dict.fromkeys(("search", "soft"), dict | None),
         "written_by": str,
     },
-    known="2 only",
-    other_version="Go on with the version that wrote it, or begin the fit anew.",
-    damaged="Begin the fit anew.",
 )
 
 
 @dataclass(slots=True)
-class MultiCheckpoint:
-    """A callback that calls another one, and writes the fit to its file if that is due."""
+class StoredMultiFit:
+    """A fit of several relations that can be written between any two sweeps."""
 
     fit: MultiFit
-    path: Path
-    parameters: Mapping[str, object]  # of the estimator
-    callback: Callable[[MultiRecord], object] | None = None
-    clock: Callable[[], float] = monotonic
-    data: Tensors = field(init=False)  # of the relations; made once, because they do not change
-    written: float | None = field(init=False, default=None)  # time of the last checkpoint
+    parameters: Mapping[str, Any]  # of the estimator
 
-    def __post_init__(self) -> None:
-        """Make the tensors of the data."""
-        multi_file.check_likelihoods(self.fit.data, "Fit without a checkpoint.")
-        self.data = multi_file.data_tensors(self.fit.data)
+    @property
+    def rounds(self) -> tuple[int, int]:
+        """How many local optima the search has found, and its perturbations."""
+        search = self.fit.search
+        return (0, 0) if search is None else (len(search.modes), search.perturbations)
 
-    def __call__(self, record: MultiRecord) -> object:
-        """Call the callback; write if a minute has passed, or if the callback raises."""
-        try:
-            answer = None if self.callback is None else self.callback(record)
-        except BaseException:
-            self.save()
-            raise
-        if self.written is None or self.clock() - self.written >= EVERY:
-            self.save()
-        return answer
+    def data_tensors(self) -> Tensors:
+        """Return the tensors of the relations; refuse likelihoods that no file can hold."""
+        stored_data.check_likelihoods(self.fit.data, "Fit without a checkpoint.")
+        return stored_data.data_tensors(self.fit.data)
 
-    def save(self) -> None:
-        """Write now. A first failure ends the fit; later ones leave the earlier file and warn."""
-        try:
-            write(self.fit, self.path, self.parameters, self.data)
-        except WriteError as error:
-            if self.written is None:
-                raise
-            msg = f"{error} The fit goes on; the checkpoint before stays in place."
-            warnings.warn(msg, RuntimeWarning, stacklevel=2)
-        self.written = self.clock()
-
-
-def write(fit: MultiFit, path: Path, parameters: Mapping[str, object], data: Tensors) -> None:
-    """Write a fit between two sweeps, completely or not at all."""
-    search, soft, tensors = fit.search, fit.soft, dict(data)
-    tensors |= multi_file.trace_tensors(fit.trace, len(fit.data.domains))
-    partitions = [] if fit.chain is None else [fit.chain]
-    samples = fit.samples
-    if fit.chains is not None:
-        partitions, samples = fit.chains.chains, fit.chains.samples
-        tensors["chain_moved"] = np.array(fit.chains.moved, np.float64)
-    tensors |= multi_file.sample_tensors(samples)
-    for t, partition in enumerate(partitions):
-        tensors |= _partition_tensors(partition, f"chain_{t}_")
-    if search is not None:
-        tensors |= _search_tensors(search)
-    if soft is not None:
-        tensors |= _soft_tensors(soft)
-    entries = multi_file.data_entries(fit.data) | {
-        "phases": [record.phase for record in fit.trace],
-        "limits": list(fit.limits),
-        "parameters": dict(parameters),
-        "rng": fit.rng.bit_generator.state,
-        "seed": fit.seed,
-        "max_iter": fit.settings.max_iter,
-        "samples": len(samples),
-        "chains": len(partitions),
-        "search": None if search is None else _search_entries(search),
-        "soft": None if soft is None else {name: getattr(soft, name) for name in SOFT_ENTRIES},
-        "written_by": version("coblock"),
-    }
-    plain = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    container.write_container(path, FORMAT, entries, plain)
+    def write(self, path: Path, data: Tensors) -> None:
+        """Write everything, completely or not at all; ``data`` are the tensors of the relations."""
+        fit, tensors = self.fit, dict(data)
+        search, soft = fit.search, fit.soft
+        tensors |= stored_data.trace_tensors(fit.trace, len(fit.data.domains))
+        partitions = [] if fit.chain is None else [fit.chain]
+        samples = fit.samples
+        if fit.chains is not None:
+            partitions, samples = fit.chains.chains, fit.chains.samples
+            tensors["chain_moved"] = np.array(fit.chains.moved, np.float64)
+        tensors |= stored_data.sample_tensors(samples)
+        for t, partition in enumerate(partitions):
+            tensors |= partition_tensors(partition, f"chain_{t}_")
+        if search is not None:
+            tensors |= _search_tensors(search)
+        if soft is not None:
+            tensors |= _soft_tensors(soft)
+        entries = stored_data.data_entries(fit.data) | {
+            "phases": [record.phase for record in fit.trace],
+            "limits": list(fit.limits),
+            "parameters": dict(self.parameters),
+            "rng": fit.rng.bit_generator.state,
+            "seed": fit.seed,
+            "max_iter": fit.settings.max_iter,
+            "samples": len(samples),
+            "chains": len(partitions),
+            "search": None if search is None else _search_entries(search),
+            "soft": None if soft is None else {name: getattr(soft, name) for name in SOFT_ENTRIES},
+            "written_by": version("coblock"),
+        }
+        container.write_container(path, FORMAT, entries, tensors)
 
 
 def _search_tensors(search: MultiSearch) -> Tensors:
-    tensors = _partition_tensors(search.partition, "")
+    tensors = partition_tensors(search.partition)
     if search.best is not None:
-        tensors |= _partition_tensors(search.best, "best_")
+        tensors |= partition_tensors(search.best, "best_")
     for t, start in enumerate(search.starts):
         tensors |= {f"start_{t}_labels_{d}": label for d, label in enumerate(start)}
-    tensors |= multi_file.sample_tensors([mode.sample for mode in search.modes], "mode")
+    tensors |= stored_data.sample_tensors([mode.sample for mode in search.modes], "mode")
     table = [(mode.evidence, mode.ended) for mode in search.modes]
     return tensors | {"mode_evidence": np.array(table, np.float64).reshape(-1, 2)}
 
@@ -164,28 +134,19 @@ def _soft_tensors(soft: MultiVariational) -> Tensors:
     return tensors | {name: np.array(value, np.float64) for name, value in numbers.items()}
 
 
-def _partition_tensors(partition: MultiPartition, prefix: str) -> Tensors:
-    labels = {f"{prefix}labels_{d}": label for d, label in enumerate(partition.labels)}
-    priors = {f"{prefix}prior_{r}": prior for r, prior in enumerate(partition.priors)}
-    return labels | priors | {f"{prefix}alpha": np.array(partition.alpha, np.float64)}
-
-
-def read(path: str | PathLike[str]) -> tuple[MultiFit, dict[str, Any]]:
+def read(path: str | PathLike[str]) -> StoredMultiFit:
     """Return the fit of a checkpoint and the parameters of its estimator; all of it is checked."""
-    check_exists(path)
-    with container.convert_refusals(path, "a checkpoint", CheckpointError):
-        header, stored = container.read_container(Path(path), FORMAT)
-        tensors = StoredTensors(stored)
-        data = multi_file.read_data(header, tensors)
-        multi_file.check_parameters(header["parameters"])
-        require("inference" in header["parameters"], "its parameters are not those of a model.")
-        fit = _read_fit(header, tensors, data)
-        tensors.require_all_used()
-    if header["written_by"] != version("coblock"):
-        versions = f"coblock {header['written_by'][:20]}, this is {version('coblock')}"
-        differ = "the last bits of the result may differ from those of an uninterrupted fit."
-        warnings.warn(f"{path} was written by {versions}: {differ}", UserWarning, stacklevel=2)
-    return fit, header["parameters"]
+    return checkpoint.read_checkpoint(path, FORMAT, _read_stored)
+
+
+def _read_stored(header: Header, stored: Tensors) -> StoredMultiFit:
+    tensors = StoredTensors(stored)
+    data = stored_data.read_data(header, tensors)
+    model_file.check_multi_parameters(header["parameters"])
+    require("inference" in header["parameters"], "its parameters are not those of a model.")
+    fit = _read_fit(header, tensors, data)
+    tensors.require_all_used()
+    return StoredMultiFit(fit, header["parameters"])
 
 
 def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit:
@@ -208,7 +169,7 @@ def _read_fit(header: Header, tensors: StoredTensors, data: Dataset) -> MultiFit
     _read_chains(header, tensors, fit)
     if header["soft"] is not None:
         fit.soft = _read_soft(header["soft"], tensors, fit)
-    fit.trace = multi_file.read_trace(header["phases"], tensors, data)
+    fit.trace = stored_data.read_trace(header["phases"], tensors, data)
     _check_phases(fit)
     return fit
 
@@ -227,21 +188,21 @@ def _check_phases(fit: MultiFit) -> None:
 
 
 def _read_search(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiSearch:
-    data, entry = fit.data, multi_file.read_entry(header, SEARCH_ENTRIES)
+    data, entry = fit.data, read_entry(header, SEARCH_ENTRIES)
     require(
         min(entry[name] for name in ("starts", "modes", *COUNTERS)) >= 0, "a number is negative."
     )
     starts = [
         [
-            multi_file.valid_labels(tensors.take(f"start_{t}_labels_{d}", (n,), np.int32))
+            stored_data.valid_labels(tensors.take(f"start_{t}_labels_{d}", (n,), np.int32))
             for d, n in enumerate(data.sizes)
         ]
         for t in range(entry["starts"])
     ]
     best = None
     if entry["has_best"]:
-        best = restore(data, *multi_file.read_partition(tensors, data, "best_"))
-    partition = restore(data, *multi_file.read_partition(tensors, data))
+        best = restore(data, *stored_data.read_partition(tensors, data, "best_"))
+    partition = restore(data, *stored_data.read_partition(tensors, data))
     partition.shapes_learnt = entry["shapes_learnt"]
     return MultiSearch(
         partition=partition,
@@ -257,23 +218,23 @@ def _read_search(header: Header, tensors: StoredTensors, fit: MultiFit) -> Multi
 
 
 def _read_modes(count: int, tensors: StoredTensors, data: Dataset) -> list[Mode]:
-    samples = multi_file.read_samples(count, tensors, data, "mode")
+    samples = stored_data.read_samples(count, tensors, data, "mode")
     table = tensors.take("mode_evidence", (count, 2), np.float64).tolist()
     rows = zip(samples, table, strict=True)
     return [Mode(sample, evidence, bool(ended)) for sample, (evidence, ended) in rows]
 
 
 def _read_soft(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiVariational:
-    entry = multi_file.read_entry(header, SOFT_ENTRIES)
-    q = multi_file.read_memberships(tensors, fit.data, "soft_membership_")
-    state = MultiState(fit.data, q, *multi_file.read_hyperparameters(tensors, fit.data, "soft_"))
+    entry = read_entry(header, SOFT_ENTRIES)
+    q = stored_data.read_memberships(tensors, fit.data, "soft_membership_")
+    state = MultiState(fit.data, q, *stored_data.read_hyperparameters(tensors, fit.data, "soft_"))
     soft = make_variational(state, fit.settings, number=entry["number"])
     counts = [entry[name] for name in ("number", "averaged", "hyper_delay", "step_since")]
     require(min(counts) >= 0 and entry["first_change"] >= 0.0, "a number in it is negative.")
     for name, value in entry.items():
         setattr(soft, name, value)
     if soft.averaged:
-        soft.mean = multi_file.read_memberships(tensors, fit.data, "soft_mean_")
+        soft.mean = stored_data.read_memberships(tensors, fit.data, "soft_mean_")
         pairs = zip(soft.mean, q, strict=True)
         require(all(a.shape == b.shape for a, b in pairs), "its averages do not fit.")
     soft.changes = tensors.take("soft_changes", (soft.number,), np.float64).tolist()
@@ -282,9 +243,9 @@ def _read_soft(header: Header, tensors: StoredTensors, fit: MultiFit) -> MultiVa
 
 def _read_chains(header: Header, tensors: StoredTensors, fit: MultiFit) -> None:
     """Read the chain of Gibbs sampling, or those around the partition found."""
-    samples = multi_file.read_samples(header["samples"], tensors, fit.data)
+    samples = stored_data.read_samples(header["samples"], tensors, fit.data)
     chains = [
-        restore(fit.data, *multi_file.read_partition(tensors, fit.data, f"chain_{t}_"))
+        restore(fit.data, *stored_data.read_partition(tensors, fit.data, f"chain_{t}_"))
         for t in range(header["chains"])
     ]
     if fit.search is not None and chains:
@@ -304,30 +265,25 @@ def open_checkpoint(
     settings: Settings,
 ) -> Iterator[MultiFit | None]:
     """Lock a file; yield the fit in it, refused if it is another one, or None without a file."""
-    if not isinstance(path, str | PathLike):
-        msg = f"checkpoint must be a path or None, but is {path!r} ({type(path).__name__})."
-        raise TypeError(msg)
-    with hold(Path(path)):
-        remove_leftovers(Path(path))
-        if not Path(path).exists():
-            yield None
-            return
-        fit, _ = read(path)
+    names = ("inference", "init", "refine", "burn_in", "tol")
+
+    def differences(found: StoredMultiFit) -> list[str]:
+        fit = found.fit
         different = [] if _digest(fit.data) == _digest(data) else ["data"]
         if fit.limits != limits:
             different.append("max_clusters")
-        names = ("inference", "init", "refine", "burn_in", "tol")
         different += [x for x in names if getattr(fit.settings, x) != getattr(settings, x)]
         if seed is not None and fit.seed != seed:
             different.append("random_state")
-        if different:
-            differs = f"{path} is the checkpoint of another fit: it differs in"
-            advice = "Name another file, or delete this one to begin anew."
-            refuse(f"{differs} {', '.join(different)}. {advice}", CheckpointError)
-        fit.settings = settings
-        yield fit
+        return different
+
+    with checkpoint.lock_and_read(path, read, differences) as found:
+        if found is None:
+            yield None
+            return
+        found.fit.settings = settings
+        yield found.fit
 
 
 def _digest(data: Dataset) -> str:
-    plain = {k: np.ascontiguousarray(a) for k, a in multi_file.data_tensors(data).items()}
-    return container.digest(multi_file.data_entries(data), plain)
+    return container.digest(stored_data.data_entries(data), stored_data.data_tensors(data))

@@ -142,8 +142,8 @@ def resume(
     Example:  coblock resume result.checkpoint
     """
     from coblock.analysis.description import describe
+    from coblock.io.container import has_format
     from coblock.io.multi_checkpoint import FORMAT
-    from coblock.io.multi_file import has_format
     from coblock.loading import Unfinished
 
     folder = out or results.folder_of(checkpoint)

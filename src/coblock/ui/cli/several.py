@@ -267,7 +267,7 @@ def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], N
 
 def fill_several(model: "MultiIRM", *, title: str, formulas: bool) -> "Fill":
     """Return a function that writes model, reports and tables to a folder."""
-    from coblock.io.multi_export import write_multi_tables
+    from coblock.io.export import write_multi_tables
 
     def fill(staging: Path) -> None:
         model.save(staging / results.MODEL)
@@ -280,7 +280,7 @@ def fill_several(model: "MultiIRM", *, title: str, formulas: bool) -> "Fill":
 
 def files_of_several(model: "MultiIRM") -> list[str]:
     """Return the names of the files of a result."""
-    from coblock.io.multi_export import file_stems
+    from coblock.io.export import file_stems
 
     domains = [f"{stem}.csv" for stem in file_stems(model.result_.data.domain_names)]
     return [results.MODEL, results.REPORT, results.MARKDOWN, *domains, "blocks.csv", "trace.csv"]
@@ -288,10 +288,11 @@ def files_of_several(model: "MultiIRM") -> list[str]:
 
 def files_in(folder: Path) -> set[str]:
     """Return the names that files of an earlier result in a folder have."""
-    from coblock.io import multi_file
+    from coblock.io.container import has_format
+    from coblock.io.model_file import MULTI_FORMAT
 
     names = set(results.FILES)
-    if multi_file.has_format(folder / results.MODEL, multi_file.FORMAT):
+    if has_format(folder / results.MODEL, MULTI_FORMAT):
         names.update(files_of_several(load_several(folder)))
     return names
 
@@ -344,7 +345,7 @@ def show_several(model: "MultiIRM", out: Path, output: OutputOptions) -> None:
 
 def export_several(result: Any, to: Any, out: Path, *, force: bool, formulas: bool) -> None:
     """Write the tables of a result for other programs."""
-    from coblock.io.multi_export import write_multi_json, write_multi_tables
+    from coblock.io.export import write_multi_json, write_multi_tables
 
     if to == "json":
         write_multi_json(result, out)

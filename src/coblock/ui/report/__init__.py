@@ -16,7 +16,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from coblock.analysis.degrees import describe_degrees
 from coblock.analysis.description import Description, describe
 from coblock.analysis.explain import (
     describe_certainty,
@@ -24,7 +23,7 @@ from coblock.analysis.explain import (
     explain_clusters,
     name_clusters,
 )
-from coblock.analysis.prediction import describe_samples
+from coblock.analysis.prediction import describe_degrees, describe_samples
 from coblock.inference.settings import SEARCH
 from coblock.io.atomic import write_atomic
 from coblock.io.export import object_names

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coblock.io.atomic import write_atomic
-from coblock.io.multi_export import file_stems
+from coblock.io.export import file_stems
 from coblock.kernels import Floats
 from coblock.model.dataset import Table
 from coblock.model.likelihoods.categorical import Categorical
