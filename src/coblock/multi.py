@@ -203,8 +203,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def predict(self, relation: str, **places: ArrayLike) -> Floats:
         """Return the predictive mean of cells: probabilities, mean counts or values.
 
-        Every place is given by names or positions, which are broadcast against each other.
-        Categories have a vector of probabilities each, on a last axis.
+        Every place is given by names or positions, which are broadcast against each other. Whole
+        numbers are names where objects are named by numbers, and positions elsewhere. Categories
+        have a vector of probabilities each, on a last axis.
         """
         check_is_fitted(self)
         r, cells, shape = self._cells(relation, places)
@@ -215,9 +216,12 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         """Return the mean log predictive probability of the values of cells."""
         check_is_fitted(self)
         r, at, _ = self._cells(relation, cells)
-        encoded = self.result_.data.tables[r].likelihood.encode(np.ravel(values))
-        if encoded.size != len(at):
-            refuse(f"There are {encoded.size:,} values for {len(at):,} cells.")
+        encoded = self.result_.data.tables[r].encode(np.ravel(values))
+        if encoded.size != len(at) or not encoded.size:
+            refuse(
+                f"There are {encoded.size:,} values for {len(at):,} cells of relation "
+                f"'{relation}'. Give a value for each cell, and at least one cell."
+            )
         return float(log_predictive(self.result_, r, at, encoded).mean())
 
     def rank(self, relation: str, n: int = 10, **places: Any) -> list[tuple[Any, float]]:
@@ -225,10 +229,14 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         table = self.result_.data.table(relation)
         free = [place for place in table.places if place not in places]
-        if len(free) != 1:
-            refuse(f"rank needs all places of '{relation}' but one; {len(free)} are left out.")
+        if len(free) != 1 or len(places) >= table.arity or any(map(np.ndim, places.values())):
+            refuse(
+                f"rank needs one object at all places of relation '{relation}' but one; the places "
+                f"are {', '.join(table.places)}, and {', '.join(places) or 'none'} are given."
+            )
         domain = self.result_.data.domains[table.domains[table.places.index(free[0])]]
-        mean = self.predict(relation, **places, **{free[0]: np.arange(domain.size)})
+        objects = np.arange(domain.size) if domain.names is None else domain.names
+        mean = self.predict(relation, **places, **{free[0]: objects})
         if mean.ndim > 1:
             refuse(f"Relation '{relation}' holds categories, which have no order to rank by.")
         if table.distinct:  # an object is not ranked for itself
@@ -241,11 +249,12 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         names = domain.names or range(domain.size)
         return [(names[int(o)], float(mean[o])) for o in best]
 
-    def assign(self, domain: str, relations: Mapping[str, Relation]) -> dict[str, Floats]:
+    def assign(self, domain: str, relations: Mapping[str, Relation]) -> dict[Any, Floats]:
         """Return the cluster probabilities of new objects of a domain, by name.
 
         The relations list cells of the new objects, with names of fitted objects at all other
-        places. A relation that is not given is unseen for them.
+        places. A relation that is not given is unseen for them. Where objects have no names, an
+        array has a row for each new object, and these are named by their positions in it.
         """
         check_is_fitted(self)
         return assign_new_objects(self.result_, domain, _check_relations(relations))
@@ -327,7 +336,14 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             )
             refuse(f"Relation '{relation}' has {what}. Its places are: {', '.join(table.places)}.")
         at = [find_objects(data, table, p, places[place]) for p, place in enumerate(table.places)]
-        at = list(np.broadcast_arrays(*at))
+        try:
+            at = list(np.broadcast_arrays(*at))
+        except ValueError:
+            shapes = ", ".join(f"{p} {a.shape}" for p, a in zip(table.places, at, strict=True))
+            refuse(
+                f"The objects at the places of relation '{relation}' do not broadcast against each "
+                f"other; their shapes are {shapes}. Give as many of each, or one."
+            )
         cells = np.stack([each.ravel() for each in at], axis=1).astype(np.int32)
         if table.symmetric:
             cells[:, :2] = np.sort(cells[:, :2], axis=1)
@@ -367,6 +383,8 @@ def _check_relations(relations: object) -> Mapping[str, Relation]:
     if not isinstance(relations, Mapping):
         refuse("relations must be a dict from names to Relation objects.", TypeError)
     for name, each in relations.items():
+        if not isinstance(name, str):
+            refuse(f"The name of a relation must be a text, but is {name!r}.", TypeError)
         if not isinstance(each, Relation):
             refuse(
                 f"relations['{name}'] must be a coblock.Relation, but is {type(each).__name__}.",

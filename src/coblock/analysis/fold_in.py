@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from coblock.model.relation import Domain
 
 def assign_new_objects(
     result: MultiResult, domain: str, relations: Mapping[str, Any]
-) -> dict[str, Floats]:
+) -> dict[Any, Floats]:
     """Return the cluster probabilities of new objects of a domain, by name.
 
     ``relations`` are :class:`coblock.Relation` objects with cells of the new objects, by the
@@ -28,8 +28,9 @@ def assign_new_objects(
     cells = {name: _new_cells(data, data.table(name), d, each) for name, each in relations.items()}
     names = list(dict.fromkeys(name for each in cells.values() for name in each))
     used = sorted({e for name in relations for e in data.table(name).domains})
-    if d not in used:
-        refuse(f"None of the relations that are given has a place of domain '{domain}'.")
+    if d not in used or not names:
+        what = f"place of domain '{domain}'" if d not in used else f"new object of '{domain}'"
+        refuse(f"None of the relations that are given has a {what}. List cells of new objects.")
     found = {}
     for name in names:
         tables = tuple(
@@ -51,52 +52,85 @@ def assign_new_objects(
     return found
 
 
-def _new_cells(
-    data: Dataset, table: Table, d: int, relation: Any
-) -> dict[str, tuple[Indices, Floats]]:
-    """Return the cells of each new object with their values; the object is at -1."""
-    if tuple(relation.places) != table.places:
+class NewCells(NamedTuple):
+    """Cells of a new object, which is at -1, with their values, and unseen cells."""
+
+    cells: Indices
+    values: Floats
+    unseen: Indices
+
+
+def _new_cells(data: Dataset, table: Table, d: int, relation: Any) -> dict[Any, NewCells]:
+    """Return the cells of each new object."""
+    if tuple(relation.places) != table.places or relation.likelihood.name != table.values_name:
         refuse(
-            f"Relation '{table.name}' has the places {', '.join(table.places)}, but "
-            f"{', '.join(relation.places)} are given."
+            f"Relation '{table.name}' was fitted with the places {', '.join(table.places)} and "
+            f"likelihood='{table.values_name}', but {', '.join(relation.places)} and "
+            f"'{relation.likelihood.name}' are given. Give the same."
         )
-    columns, new = [], []  # positions, and names of the new objects or None
-    for p, e in enumerate(table.domains):
-        index = {name: o for o, name in enumerate(data.domains[e].names or ())}
-        position = np.array([index.get(name, -1) for name in relation.objects[p].tolist()])
-        position = position.astype(np.int64)
-        if e != d and (position < 0).any():
-            lost = relation.objects[p][position < 0]
-            refuse(
-                f"{lost.size:,} objects at place '{table.places[p]}' of relation '{table.name}' "
-                f"are unknown; the first is {quoted(str(lost[0]))}."
-            )
-        columns.append(position)
-        new.append(np.where(position < 0, relation.objects[p], None))
-    values, cells = _values(table, relation), np.stack(columns, axis=1)
-    found: dict[Any, list[int]] = {}
-    for row in range(len(cells)):
-        for name in {column[row] for column in new} - {None}:
-            found.setdefault(name, []).append(row)
-    strangers = {
-        name: {c[row] for row in rows for c in new} - {None} for name, rows in found.items()
-    }
-    for name, others in strangers.items():
-        if len(others) > 1:
-            refuse(
-                f"A cell of relation '{table.name}' has two new objects, {quoted(name)} among "
-                "them. Give cells with one new object each."
-            )
-    return {name: (cells[rows].astype(np.int32), values[rows]) for name, rows in found.items()}
-
-
-def _values(table: Table, relation: Any) -> Floats:
-    """Return the values of new cells as the fitted likelihood encodes them."""
-    if table.likelihood.name == "categorical":
+    own = [p for p, e in enumerate(table.domains) if e == d]
+    if relation.shape is not None and len(own) > 1:
+        refuse(
+            f"Relation '{table.name}' has domain '{data.domain_names[d]}' at several places, where "
+            "an array does not say which objects are new. List the cells as tuples."
+        )
+    cells, new = _locate(data, table, d, relation, relation.objects)
+    unseen, new_unseen = _locate(data, table, d, relation, relation.unseen)
+    values = relation.values
+    if table.values_name == "categorical":
         categories = relation.likelihood.categories
-        return table.likelihood.encode([categories[int(v)] for v in relation.values])
-    values: Floats = relation.values
-    return values
+        values = table.encode([categories[int(v)] for v in values])
+    if relation.shape is None:
+        known = set(data.domains[d].names or map(str, range(data.sizes[d])))
+        names = dict.fromkeys(o for p in own for o in relation.listed[p] if o not in known)
+    else:
+        names = dict.fromkeys(range(relation.shape[own[0]]) if own else ())
+    rows: dict[Any, tuple[list[int], list[int]]] = {name: ([], []) for name in names}
+    for number, column in enumerate((new, new_unseen)):
+        for row, name in enumerate(column):
+            if name is not None:
+                rows.setdefault(name, ([], []))[number].append(row)
+    return {
+        name: NewCells(cells[listed], values[listed], unseen[hidden])
+        for name, (listed, hidden) in rows.items()
+    }
+
+
+def _locate(
+    data: Dataset, table: Table, d: int, relation: Any, objects: list[NDArray[Any]]
+) -> tuple[Indices, list[Any]]:
+    """Return cells by position, -1 for a new object, and the name of the new object or None."""
+    cells = np.full((len(objects[0]), table.arity), -1, np.int32)
+    new: list[Any] = [None] * len(cells)
+    for p, e in enumerate(table.domains):
+        index: dict[Any, int] = {}
+        if relation.shape is None:
+            fitted = data.domains[e].names or map(str, range(data.sizes[e]))
+            index = {name: o for o, name in enumerate(fitted)}
+        elif e != d:
+            index = {o: o for o in range(data.sizes[e])}
+        where = f"place '{table.places[p]}' of relation '{table.name}'"
+        if relation.shape is not None and e != d and relation.shape[p] != data.sizes[e]:
+            refuse(
+                f"{where} has {relation.shape[p]:,} objects, but {data.sizes[e]:,} are fitted. "
+                "Give an array with as many."
+            )
+        names = objects[p].tolist()
+        cells[:, p] = [index.get(name, -1) for name in names]
+        unknown = np.flatnonzero(cells[:, p] < 0)
+        if e != d and unknown.size:
+            refuse(
+                f"{unknown.size:,} objects at {where} are unknown; the first is "
+                f"{quoted(str(names[unknown[0]]))}. Give names of fitted objects."
+            )
+        for row in unknown.tolist():
+            if new[row] not in {None, names[row]}:
+                refuse(
+                    f"A cell of relation '{table.name}' has two new objects, "
+                    f"{quoted(str(names[row]))} among them. Give cells with one new object each."
+                )
+            new[row] = names[row]
+    return cells, new
 
 
 def _add_cells(
@@ -104,15 +138,19 @@ def _add_cells(
     used: list[int],
     d: int,
     position: int,
-    new: tuple[Indices, Floats] | None,
+    new: NewCells | None,
 ) -> Table:
     """Return a relation with the cells of a new object, whose domains are those in use."""
-    cells, values = table.cells, table.values
+    cells, values, unseen = table.cells, table.values, table.unseen
     if new is not None:
-        added: NDArray[np.int32] = np.where(new[0] < 0, position, new[0]).astype(np.int32)
-        if table.symmetric:
-            added[:, :2] = np.sort(added[:, :2], axis=1)
-        cells, values = np.concatenate((cells, added)), np.concatenate((values, new[1]))
+        added: list[NDArray[np.int32]] = []
+        for each in (new.cells, new.unseen):
+            placed = np.where(each < 0, position, each).astype(np.int32)
+            if table.symmetric:
+                placed[:, :2] = np.sort(placed[:, :2], axis=1)
+            added.append(placed)
+        cells, unseen = np.concatenate((cells, added[0])), np.concatenate((unseen, added[1]))
+        values = np.concatenate((values, new.values))
     exposures = table.exposures
     if exposures is not None:
         exposures = tuple(
@@ -120,4 +158,5 @@ def _add_cells(
             for e, each in zip(table.domains, exposures, strict=True)
         )
     domains = tuple(used.index(e) for e in table.domains)
-    return replace(table, domains=domains, cells=cells, values=values, exposures=exposures)
+    table = replace(table, domains=domains, exposures=exposures)
+    return replace(table, cells=cells, values=values, unseen=unseen)

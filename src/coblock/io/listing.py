@@ -1,5 +1,6 @@
 """Cells of a relation from frames, arrays, sparse matrices, graphs, tuples and files."""
 
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,75 +10,146 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.io import refuse
+from coblock.model.dataset import as_name
 from coblock.model.likelihoods import quoted
 
 
+def check_places(places: object) -> dict[str, str]:
+    """Return the domain of each place, or refuse them."""
+    if not places or isinstance(places, str) or not isinstance(places, Mapping | Sequence):
+        refuse(
+            f"places must be a list of domains, or a dict from places to domains, but is "
+            f"{quoted(places)}.",
+            TypeError,
+        )
+    if isinstance(places, Mapping):
+        return dict(places)
+    named = {place: place for place in places}
+    if len(named) < len(places):
+        refuse(
+            f"A domain fills several of the places {', '.join(places)}. Name the places: "
+            "{'from': 'person', 'to': 'person'}."
+        )
+    return named
+
+
+def title_of(places: Mapping[str, str]) -> str:
+    """Return a relation in words that has no name yet."""
+    parts = (place if place == domain else f"{place}: {domain}" for place, domain in places.items())
+    return f"Relation({', '.join(parts)})"
+
+
 class Listing(NamedTuple):
-    """Listed cells: objects by place, values, the shape of an array, the kind of a graph."""
+    """Listed cells: objects by place, values, the shape of an array, all objects of a graph."""
 
     objects: list[NDArray[Any]]
     values: Any = None
     shape: tuple[int, ...] | None = None
-    kind: str | None = None
+    nodes: list[NDArray[Any]] | None = None
+    undirected: bool = False
 
 
-def list_cells(data: Any, places: list[str], value: str | int | None) -> Listing:
-    """Return the cells that the data list."""
+def list_cells(data: Any, places: Mapping[str, str], value: str | int | None) -> Listing:
+    """Return the cells that the data list; ``places`` are filled by domains."""
     if isinstance(data, str | Path):
-        data = read_frame(Path(data), places)
+        data = read_frame(Path(data), list(places))
+    if bool(sparse.issparse(data)) or isinstance(data, np.ndarray):
+        return _list_array(data, list(places), value)
+    if hasattr(data, "edges") and hasattr(data, "nodes"):
+        return _list_edges(data, places, value)
+    frame = nw.from_native(data, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    if isinstance(frame, nw.DataFrame):
+        return _list_rows(frame, list(places), value)
+    if isinstance(data, str | bytes | Mapping | nw.Series) or not isinstance(data, Iterable):
+        refuse(
+            f"data must be a frame, an array, a sparse matrix, a graph, tuples or a path, but is "
+            f"{type(data).__name__}. Pass one of them.",
+            TypeError,
+        )
+    unordered = isinstance(data, Set) and not isinstance(data, Sequence)
+    rows = sorted(data, key=str) if unordered else list(data)
+    return _list_tuples(rows, list(places), value)
+
+
+def _list_array(data: Any, places: list[str], value: Any) -> Listing:
+    """Return the stored cells of a sparse matrix, or all cells of an array."""
+    if value is not None:
+        refuse(f"value is {quoted(value)}, but an array holds its values. Leave value out.")
+    _check_arity(data.ndim, places, f"An array of shape {data.shape}")
     if bool(sparse.issparse(data)):
         coo = data.tocoo()
         coo.sum_duplicates()
-        _check_arity(2, places, "A sparse matrix")
-        return Listing([coo.coords[0], coo.coords[1]], coo.data, coo.shape)
-    if isinstance(data, np.ndarray) and data.dtype != object and data.dtype.kind not in "USV":
-        _check_arity(data.ndim, places, f"An array of shape {data.shape}")
-        indices = np.indices(data.shape).reshape(data.ndim, -1)
-        return Listing(list(indices), data.ravel(), data.shape)
-    if hasattr(data, "edges") and hasattr(data, "nodes"):
-        return _list_edges(data, places, value)
-    if isinstance(data, list | tuple) and (not data or isinstance(data[0], tuple | list)):
-        return _list_tuples(data, places, value)
-    frame = nw.from_native(data, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
-        refuse(
-            f"data must be a frame, an array, a sparse matrix, a graph, a list of tuples or a "
-            f"path, but is {type(data).__name__}.",
-            TypeError,
-        )
+        return Listing(list(coo.coords), coo.data, coo.shape)
+    if np.ma.isMaskedArray(data):
+        mask, data = np.ma.getmaskarray(data), np.array(data.data, dtype=object)
+        data[mask] = None
+    indices = np.indices(data.shape).reshape(data.ndim, -1)
+    return Listing(list(indices), np.asarray(data).ravel(), data.shape)
+
+
+def _list_rows(frame: "nw.DataFrame[Any]", places: list[str], value: Any) -> Listing:
+    """Return the rows of a long frame."""
     wanted = [*places, *([] if value is None else [value])]
     lost = [str(column) for column in wanted if column not in frame.columns]
     if lost:
         refuse(
             f"The data have no column {quoted(lost[0])}. Their columns are: "
-            f"{quoted(', '.join(frame.columns))}."
+            f"{quoted(', '.join(map(str, frame.columns)))}. Name the columns as places and value."
         )
-    objects = [as_objects(frame[place].to_list()) for place in places]
+    objects = [as_objects(frame[place].to_list(), place) for place in places]
     return Listing(objects, None if value is None else frame[str(value)].to_list())
 
 
-def _list_edges(graph: Any, places: list[str], value: Any) -> Listing:
-    """Return the edges of a graph."""
-    _check_arity(2, places, "A graph")
-    edges = list(graph.edges(data=value) if value is not None else graph.edges())
-    objects = [as_objects([edge[p] for edge in edges]) for p in (0, 1)]
+def _list_edges(graph: Any, places: Mapping[str, str], value: Any) -> Listing:
+    """Return the edges of a graph, and its nodes: some may have no edges."""
+    _check_arity(2, list(places), "A graph")
+    edges = [(*edge[:2], edge[-1]) for edge in graph.edges(data=value)]
     values = None if value is None else [edge[2] for edge in edges]
-    return Listing(objects, values, kind="directed" if graph.is_directed() else "undirected")
+    if values and all(is_missing(each) for each in values):
+        refuse(f"No edge of the graph has an attribute {quoted(value)}. Name another as value.")
+    domains, nodes = list(places.values()), None
+    undirected = not graph.is_directed()
+    if domains[0] == domains[1]:
+        nodes = [as_objects(list(graph.nodes), place) for place in places]
+    elif undirected:  # an edge is listed from either end
+        side = dict(graph.nodes(data="bipartite"))
+        wrong = [edge for edge in edges if {str(side[edge[0]]), str(side[edge[1]])} != {"0", "1"}]
+        if wrong:
+            refuse(
+                f"{len(wrong):,} of {len(edges):,} edges do not join a node with the attribute "
+                f"bipartite=0, of domain '{domains[0]}', and one with bipartite=1, of domain "
+                f"'{domains[1]}'; the first is {wrong[0][:2]}. Set the attribute of the nodes."
+            )
+        edges = [edge if str(side[edge[0]]) == "0" else (edge[1], edge[0]) for edge in edges]
+        sides = [[node for node in side if str(side[node]) == which] for which in "01"]
+        nodes = [as_objects(each, place) for each, place in zip(sides, places, strict=True)]
+        undirected = False
+    objects = [as_objects([edge[p] for edge in edges], place) for p, place in enumerate(places)]
+    return Listing(objects, values, nodes=nodes, undirected=undirected)
 
 
-def _list_tuples(data: Any, places: list[str], value: Any) -> Listing:
+def _list_tuples(data: list[Any], places: list[str], value: Any) -> Listing:
     """Return tuples of objects, one of whose entries may be the value."""
     width = len(places) + (value is not None)
-    wrong = [t for t, row in enumerate(data) if len(row) != width]
+    wrong = [t for t, row in enumerate(data) if not isinstance(row, tuple | list)]
+    wrong = wrong or [t for t, row in enumerate(data) if len(row) != width]
     if wrong:
         refuse(
-            f"{len(wrong):,} of {len(data):,} tuples do not have {width} entries; the first is "
-            f"number {wrong[0] + 1}."
+            f"{len(wrong):,} of {len(data):,} rows are not tuples of {width} entries; the first is "
+            f"row {wrong[0] + 1:,}. A tuple has an object for each place, and the value if its "
+            "position is given."
         )
-    at = width - 1 if value is None else int(value)
-    positions = [p for p in range(width) if value is None or p != at]
-    objects = [as_objects([row[p] for row in data]) for p in positions]
-    return Listing(objects, None if value is None else [row[at] for row in data])
+    if value is not None and not (isinstance(value, int) and -width <= value < width):
+        refuse(f"value must be the position of the values in a tuple, but is {quoted(value)}.")
+    at = None if value is None else value % width
+    positions = [p for p in range(width) if p != at]
+    objects = [
+        as_objects([row[p] for row in data], place)
+        for p, place in zip(positions, places, strict=True)
+    ]
+    return Listing(objects, None if at is None else [row[at] for row in data])
 
 
 def read_frame(path: Path, places: list[str]) -> Any:
@@ -85,14 +157,17 @@ def read_frame(path: Path, places: list[str]) -> Any:
     import polars as pl
     from polars.exceptions import PolarsError
 
-    if path.suffix not in {".csv", ".tsv", ".parquet"}:
+    kind = path.suffix.lower()
+    if kind not in {".csv", ".tsv", ".parquet"}:
         refuse(f"{path} must be a .csv, .tsv or .parquet file with one row for each cell.")
+    if not path.is_file():
+        refuse(f"There is no file {path}. Correct the path.", FileNotFoundError)
     try:
-        if path.suffix == ".parquet":
+        if kind == ".parquet":
             return pl.read_parquet(path)
         return pl.read_csv(
             path,
-            separator="\t" if path.suffix == ".tsv" else ",",
+            separator="\t" if kind == ".tsv" else ",",
             schema_overrides=dict.fromkeys(places, pl.String),
             infer_schema_length=None,
         )
@@ -107,20 +182,43 @@ def _check_arity(arity: int, places: list[str], what: str) -> None:
         refuse(f"{what} has {arity} places, but {len(places)} are named: {', '.join(places)}.")
 
 
-def as_objects(values: Any) -> NDArray[Any]:
-    """Return names as an array of text; positions stay numbers."""
+def as_objects(values: Any, place: str) -> NDArray[Any]:
+    """Return the objects at a place: names as text; positions stay numbers."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
         return values
     names = list(values)
-    missing = [t for t, name in enumerate(names) if is_missing(name)]
-    if missing:
-        refuse(f"{len(missing):,} names are missing; the first is that of cell {missing[0] + 1:,}.")
-    return np.array([str(name) for name in names], dtype=object)
+    missing = np.flatnonzero([is_missing(name) for name in names])
+    if missing.size:
+        refuse(
+            f"{missing.size:,} of {len(names):,} names at place '{place}' are missing; the first "
+            f"is in row {missing[0] + 1:,}. Name the objects, or remove the rows."
+        )
+    return np.array([as_name(name) for name in names], dtype=object)
 
 
-def is_missing(value: object) -> bool:
-    """Return whether a value stands for none: None or NaN."""
-    return value is None or (isinstance(value, float) and np.isnan(value))
+def cell_in_words(places: Iterable[str], objects: Iterable[object]) -> str:
+    """Return the objects of a cell, by place."""
+    pairs = zip(places, objects, strict=True)
+    return "(" + ", ".join(f"{place}={quoted(str(each))}" for place, each in pairs) + ")"
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, NaN, or what a frame has for them."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)  # noqa: PLR0124 - NaN and NaT differ from themselves
+    except TypeError:  # pandas.NA has no truth value
+        return True
+
+
+def find_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values stand for none."""
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind in "iub":
+        return np.zeros(values.size, dtype=bool)
+    return np.array([is_missing(each) for each in values.tolist()], dtype=bool)
 
 
 def distinct_cells(

@@ -131,6 +131,7 @@ def check_keys(described: Mapping[str, Mapping[str, Any]]) -> None:
 
 def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Relation]":
     """Read the files of relations; an error names the relation and the file."""
+    from coblock.io.listing import check_places, title_of
     from coblock.io.tables import Relation
 
     check_keys(described)
@@ -141,9 +142,11 @@ def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Rel
         try:
             if not path.is_file():
                 refuse("there is no such file.")
+            places = check_places(places)
             found[name] = Relation(path, places, **rest)
         except (ValueError, OSError) as error:
-            msg = f"Relation '{name}', file {path}: {error}"
+            reason = str(error).removeprefix(f"{title_of(places)}: ")
+            msg = f"Relation '{name}', file {path}: {reason}"
             raise DescriptionError(msg) from error
     return found
 

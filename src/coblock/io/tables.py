@@ -1,24 +1,33 @@
 """Relations of the general model: tables as people have them, and the data set they give."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.io import refuse
-from coblock.io.listing import as_objects, distinct_cells, is_missing, list_cells
-from coblock.kernels import Floats, Indices
+from coblock.io import refuse, shorten
+from coblock.io.listing import (
+    Listing,
+    as_objects,
+    cell_in_words,
+    check_places,
+    distinct_cells,
+    find_missing,
+    list_cells,
+    title_of,
+)
+from coblock.io.objects import align_exposures, check_cells, find_domain, index_cells
+from coblock.kernels import Floats
 from coblock.model.checks import check_choice
-from coblock.model.dataset import Dataset, Table
-from coblock.model.likelihoods import Likelihood, quoted
+from coblock.model.dataset import Dataset, Table, as_name
+from coblock.model.likelihoods import Likelihood, check_numbers, first_wrong, quoted
 from coblock.model.likelihoods.bernoulli import Bernoulli
 from coblock.model.likelihoods.categorical import Categorical
 from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
 from coblock.model.likelihoods.normal import Normal
 from coblock.model.likelihoods.poisson import Poisson
-from coblock.model.relation import BinaryRelation, Domain
+from coblock.model.relation import BinaryRelation
 
 LIKELIHOODS: dict[str, Likelihood] = {
     each.name: each for each in (Bernoulli(), Poisson(), Categorical(), Normal())
@@ -32,9 +41,10 @@ class Relation:
 
     Parameters
     ----------
-    data : data frame, array, sparse matrix, networkx graph, list of tuples or path
+    data : data frame, array, sparse matrix, networkx graph, tuples (or an rdflib graph), or path
         A long frame has a column for each place. An n-way array has an axis for each place; NaN
-        is unseen. Edges of a graph, and tuples, list the objects of one cell each.
+        is unseen. Edges of a graph, and tuples, list the objects of one cell each. Nodes of an
+        undirected graph over two domains have the attribute ``bipartite``, 0 or 1.
     places : dict, or sequence of str
         The domain that fills each place. The keys are the columns of a frame. A sequence names
         domains that are also the names of the places.
@@ -43,8 +53,10 @@ class Relation:
         cell that is listed is 1; for counts, the number of times that it is listed.
     likelihood : {"bernoulli", "poisson", "categorical", "normal"} or Likelihood
         The distribution of the values.
-    unseen : frame, or tuple of arrays, optional
-        Cells that are unseen, where cells that are not listed are zeros.
+    unseen : frame, list of tuples, tuple of arrays, or array, optional
+        Cells that are unseen, where cells that are not listed are zeros: rows of a frame, tuples,
+        an array for each place, or an n-way array that is not 0 at them. An object that only
+        unseen cells name is an object of its domain like others; a warning names the first.
     absent : {"zero", "unseen"}, optional
         What cells that are not listed are. Default: "unseen" with a value, except for counts.
     symmetric : bool
@@ -52,7 +64,8 @@ class Relation:
     diagonal : {"seen", "unseen"}, optional
         Whether cells with an object twice are data. Default: unseen if there are two places.
     exposure : dict or sequence of arrays, optional
-        Counts only: a factor for each object at each place; a cell has the product.
+        Counts only: a factor for each object at each place; a cell has the product. The factors
+        of a place are an array by position, or a dict by name.
     degree_corrected : bool or "auto"
         Whether members of a cluster may differ in degree: links or counts between two places.
         "auto" takes what has more evidence. It is for counts, and for a binary relation that is
@@ -82,34 +95,48 @@ class Relation:
         exposure: Mapping[str, Floats] | Sequence[Floats] | None = None,
         degree_corrected: bool | Literal["auto"] = False,
     ) -> None:
-        self.places = dict(places) if isinstance(places, Mapping) else _named_places(places)
-        if isinstance(likelihood, str):
-            check_choice("likelihood", likelihood, tuple(LIKELIHOODS))
-            self.likelihood = LIKELIHOODS[likelihood]
-        else:
-            self.likelihood = likelihood
+        self.places = check_places(places)
+        try:
+            self.likelihood = _find_likelihood(likelihood)
+            listed = list_cells(data, self.places, value)
+            self._choose(listed, value, absent, symmetric, diagonal)
+            self._read_values(listed)
+            self._read_unseen(unseen)
+            self._leave_out_zeros()
+            self._order_symmetric_places()
+            self.exposure = self._read_exposure(exposure)
+            self.degree_corrected = self._check_degree_corrected(degree_corrected)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            msg = shorten(f"{title_of(self.places)}: {error}")
+            raise kind(msg) from error
+
+    def _choose(
+        self, listed: Listing, value: Any, absent: Any, symmetric: Any, diagonal: Any
+    ) -> None:
+        """Check the choices, and fill in those that are not given."""
         for name, choice, options in (
             ("absent", absent, ("zero", "unseen")),
             ("diagonal", diagonal, ("seen", "unseen")),
         ):
             if choice is not None:
                 check_choice(name, choice, options)
-        listed = list_cells(data, list(self.places), value)
-        self.objects, values, self.shape, self.graph_kind = listed
-        self.symmetric = self.graph_kind == "undirected" if symmetric is None else symmetric
+        if symmetric not in {None, True, False}:
+            refuse(f"symmetric must be True or False, but is {symmetric!r}.")
+        if listed.undirected and symmetric is False:
+            refuse("The graph is undirected. Pass graph.to_directed(), or leave symmetric out.")
+        if listed.values is None and self.likelihood.name in {"categorical", "normal"}:
+            refuse(
+                f"likelihood='{self.likelihood.name}' needs values. Name their column, edge "
+                "attribute or position in a tuple as value."
+            )
+        self.shape = listed.shape
+        self.symmetric = listed.undirected if symmetric is None else bool(symmetric)
         counted = self.likelihood.name in COUNTED
         if absent is None:
             absent = "zero" if counted and (value is None or self._counts) else "unseen"
-            if self.shape is not None:  # an array lists all of its cells
-                absent = "zero" if counted else "unseen"
         self.filled = absent == "zero"
         self.diagonal = diagonal or ("unseen" if len(self.places) == 2 else "seen")
-        self.missing: list[NDArray[Any]] = []  # cells without a value, by place
-        self._read_values(values)
-        self._read_unseen(unseen)
-        self._order_symmetric_places()
-        self.exposure = self._read_exposure(exposure)
-        self.degree_corrected = self._check_degree_corrected(degree_corrected)
 
     def _check_degree_corrected(self, asked: bool | Literal["auto"]) -> bool | Literal["auto"]:
         """Return the choice, or say what degree correction needs."""
@@ -135,91 +162,124 @@ class Relation:
         return self.likelihood.name == "poisson"
 
     def __repr__(self) -> str:
-        inside = ", ".join(
-            place if place == domain else f"{place}: {domain}"
-            for place, domain in self.places.items()
-        )
         others = "zeros" if self.filled else "unseen"
         return (
-            f"Relation({inside}): {len(self.values):,} cells, {self.likelihood.name}, "
+            f"{title_of(self.places)}: {len(self.values):,} cells, {self.likelihood.name}, "
             f"others are {others}"
         )
 
-    def _read_values(self, values: Any) -> None:
-        """Check the values, unite repeated cells, and leave zeros out where they are implied."""
-        objects, first, inverse, times = distinct_cells(self.objects)
+    def _read_values(self, listed: Listing) -> None:
+        """Check the values, and unite repeated cells; cells without a value are missing."""
+        objects, values = listed.objects, listed.values
+        self.listed = [  # all objects that are listed, whatever the values of their cells
+            list(dict.fromkeys(each.tolist())) if self.shape is None else []
+            for each in (listed.nodes or objects)
+        ]
+        self.missing: list[NDArray[Any]] = [each[:0] for each in objects]  # by place
         if values is None:
-            encoded = times.astype(np.float64) if self._counts else np.ones(len(times))
-        else:
-            values = np.asarray(values)
-            missing = np.array([is_missing(each) for each in values.tolist()], dtype=bool)
-            self.missing = [each[missing] for each in self.objects]
-            kept = ~missing
-            objects, first, inverse, _ = distinct_cells([each[kept] for each in self.objects])
-            numbers = self._encode(values, kept)
-            encoded = numbers[first]
-            wrong = np.flatnonzero(numbers != encoded[inverse])
-            if wrong.size:
-                row = int(np.flatnonzero(kept)[wrong[0]])
-                refuse(
-                    f"{wrong.size:,} rows repeat a cell with another value; the first is "
-                    f"{self._cell(row)} with {quoted(str(values[row]))} in row {row + 1:,}. Keep "
-                    "one row for each cell, or add the values up."
-                )
-        if self.filled:
-            nonzero = encoded != 0
-            objects, encoded = [each[nonzero] for each in objects], encoded[nonzero]
-        self.objects, self.values = objects, encoded
+            self.objects, _, _, times = distinct_cells(objects)
+            self.values = times.astype(np.float64) if self._counts else np.ones(len(times))
+            return
+        values = np.asarray(values)
+        missing = find_missing(values)
+        self.missing = [each[missing] for each in objects]
+        rows = np.flatnonzero(~missing)
+        self.objects, first, inverse, _ = distinct_cells([each[rows] for each in objects])
+        numbers = self._encode(values, rows, objects)
+        self.values = numbers[first]
+        wrong = rows[numbers != self.values[inverse]]
+        if wrong.size:
+            row = wrong[0]
+            cell = cell_in_words(self.places, [each[row] for each in objects])
+            refuse(
+                f"{wrong.size:,} of {len(values):,} rows repeat a cell with another value; the "
+                f"first is row {row + 1:,}, cell {cell}, with {quoted(str(values[row]))}. Keep one "
+                "row for each cell, or add the values up."
+            )
 
-    def _encode(self, values: NDArray[Any], kept: NDArray[np.bool_]) -> Floats:
-        """Return the values that are kept as numbers; say where the first wrong one is."""
+    def _encode(
+        self, values: NDArray[Any], rows: NDArray[np.intp], objects: list[NDArray[Any]]
+    ) -> Floats:
+        """Return the values of rows as numbers; say where the first wrong one is."""
         try:
-            self.likelihood = self.likelihood.for_values(values[kept])
-            return self.likelihood.encode(values[kept])
+            self.likelihood = self.likelihood.for_values(values[rows])
+            return self.likelihood.encode(values[rows])
         except ValueError as error:
-            for row in np.flatnonzero(kept).tolist():
-                try:
-                    self.likelihood.encode(values[row : row + 1])
-                except ValueError:
-                    number = f"row {row + 1:,}, " if self.shape is None else ""
-                    msg = f"{error} It is in {number}cell {self._cell(row)}."
-                    raise ValueError(msg) from None
-            raise
+            wrong = first_wrong(self.likelihood, values[rows])
+            if wrong is None:
+                raise
+            row = rows[wrong]
+            number = f"row {row + 1:,}, " if self.shape is None else ""
+            cell = cell_in_words(self.places, [each[row] for each in objects])
+            msg = f"{error} It is in {number}cell {cell}."
+            raise ValueError(msg) from None
 
-    def _cell(self, row: int) -> str:
-        """Return the objects of a cell in words."""
-        return "(" + ", ".join(quoted(str(each[row])) for each in self.objects) + ")"
+    def _leave_out_zeros(self) -> None:
+        """Leave zeros out where they are implied."""
+        if self.filled:
+            kept = self.values != 0
+            self.objects, self.values = [each[kept] for each in self.objects], self.values[kept]
 
     def _read_unseen(self, unseen: Any) -> None:
         """Read the list of unseen cells; missing values are unseen, too."""
-        listed = [np.zeros(0, dtype=each.dtype) for each in self.objects]
+        listed = [each[:0] for each in self.objects]
         if unseen is not None:
             if not self.filled:
                 refuse(
                     "unseen is given, but cells that are not listed are unseen already. "
                     "Pass absent='zero' if they are zeros."
                 )
-            if isinstance(unseen, tuple):
-                listed = [as_objects(each) for each in unseen]
-            else:
-                listed = list_cells(unseen, list(self.places), None)[0]
-        for place, each, size in zip(self.places, listed, self.shape or (), strict=False):
-            if any(not str(o).isdigit() or int(o) >= size for o in each):
-                msg = f"unseen has objects at place '{place}' beyond 0 to {size - 1:,}. Drop them."
-                raise ValueError(msg)
-        if self.missing and self.filled:
+            listed = self._list_unseen(unseen)
+        if self.filled:
             listed = [np.concatenate(pair) for pair in zip(listed, self.missing, strict=True)]
         self.unseen = distinct_cells(listed)[0] if len(listed[0]) else listed
         if not len(self.unseen[0]):
             return
-        stored = set(zip(*(each.tolist() for each in self.objects), strict=True))
-        both = [c for c in zip(*(u.tolist() for u in self.unseen), strict=True) if c in stored]
+        stored = self.objects  # zeros of an array are not listed
+        if self.shape is not None:
+            stored = [each[self.values != 0] for each in stored]
+        cells = set(zip(*(each.tolist() for each in stored), strict=True))
+        both = [c for c in zip(*(u.tolist() for u in self.unseen), strict=True) if c in cells]
         if both:
-            cell = ", ".join(quoted(str(each)) for each in both[0])
             refuse(
-                f"{len(both):,} cells are listed with a value and as unseen; the first is "
-                f"({cell}). Remove them from one of the two."
+                f"{len(both):,} of {len(self.unseen[0]):,} unseen cells are listed with a value, "
+                f"too; the first is {cell_in_words(self.places, both[0])}. Remove them from one of "
+                "the two."
             )
+
+    def _list_unseen(self, unseen: Any) -> list[NDArray[Any]]:
+        """Return the objects of unseen cells by place: names, or positions in an array."""
+        if isinstance(unseen, tuple):
+            lengths = [np.size(each) for each in unseen]
+            if len(lengths) != len(self.places) or len(set(lengths)) > 1:
+                refuse(
+                    f"unseen must have an array for each place, of one length, but their lengths "
+                    f"are {lengths} and the places {', '.join(self.places)}. Pass a list of tuples "
+                    "for cells one by one."
+                )
+            found = Listing([as_objects(*each) for each in zip(unseen, self.places, strict=True)])
+        else:
+            found = list_cells(unseen, self.places, None)
+        if found.shape not in {None, self.shape}:
+            refuse(
+                f"unseen is an array of shape {found.shape}, but the data are "
+                f"{f'of shape {self.shape}' if self.shape else 'named'}. Pass cells of the data."
+            )
+        if isinstance(unseen, np.ndarray):  # all cells are listed, and those not 0 are unseen
+            return [each[found.values.astype(bool)] for each in found.objects]
+        if self.shape is None:
+            return [each.astype(str).astype(object) for each in found.objects]
+        positions = []
+        for place, each, size in zip(self.places, found.objects, self.shape, strict=True):
+            wrong = [o for o in each.tolist() if not str(o).isdecimal() or int(o) >= size]
+            if wrong:
+                refuse(
+                    f"{len(wrong):,} of {len(each):,} unseen cells have an object at place "
+                    f"'{place}' beyond 0 to {size - 1:,}; the first is {quoted(wrong[0])}. Give "
+                    "positions in the array."
+                )
+            positions.append(each.astype(np.int64))
+        return positions
 
     def _order_symmetric_places(self) -> None:
         """Move the two interchangeable places to the front."""
@@ -240,7 +300,7 @@ class Relation:
         if self.shape is not None:
             self.shape = tuple(self.shape[p] for p in order)
 
-    def _read_exposure(self, exposure: Any) -> list[Floats | None] | None:
+    def _read_exposure(self, exposure: Any) -> list[Any] | None:
         """Check the exposures."""
         if exposure is None:
             return None
@@ -259,12 +319,22 @@ class Relation:
                     f"exposure names the place {quoted(sorted(unknown)[0])}, which does not exist."
                 )
             exposure = [exposure.get(place) for place in self.places]
-        found: list[Floats | None] = []
+        elif len(exposure) != len(self.places):
+            refuse(
+                f"exposure has {len(exposure)} entries for {len(self.places)} places. Give an "
+                "array, or None, for each."
+            )
+        found: list[Any] = []
         for place, each in zip(self.places, exposure, strict=True):
-            weights = None if each is None else np.asarray(each, dtype=np.float64)
-            if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
+            if each is None:
+                found.append(None)
+                continue
+            named = isinstance(each, Mapping)
+            weights = check_numbers(list(each.values()) if named else each)
+            if not (weights > 0).all():
                 refuse(f"The exposures of place '{place}' must be positive and finite.")
-            found.append(weights)
+            names = [as_name(name) for name in each] if named else []
+            found.append(dict(zip(names, weights, strict=True)) if named else weights)
         return found
 
 
@@ -273,13 +343,13 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
     if not relations:
         refuse("There is no relation. Pass a dict of at least one.")
     domains = list(dict.fromkeys(d for each in relations.values() for d in each.places.values()))
-    found = {domain: _find_objects(domain, relations) for domain in domains}
+    found = {domain: find_domain(domain, relations) for domain in domains}
     tables = []
     for name, relation in relations.items():
         places = relation.places.items()
         index = [found[domain][1] for _, domain in places]
-        cells = _positions(relation.objects, index)
-        unseen = _positions(relation.unseen, index)
+        cells = index_cells(relation.objects, index)
+        unseen = index_cells(relation.unseen, index)
         if relation.symmetric:
             for each in (cells, unseen):
                 each[:, :2].sort(axis=1)
@@ -295,10 +365,19 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
             filled=relation.filled,
             symmetric=relation.symmetric,
             distinct=relation.diagonal == "unseen" and len(set(numbers)) < len(numbers),
-            exposures=_exposures(name, relation, [found[d][0].size for _, d in places]),
+            exposures=align_exposures(name, relation, [found[d][0] for _, d in places]),
         )
-        tables.append(_without_diagonal(table, check_pairs=relation.symmetric))
-    return Dataset(tuple(domains), tuple(found[d][0] for d in domains), tuple(tables))
+        tables.append(check_cells(table, [found[d][0] for _, d in places]))
+    data = Dataset(tuple(domains), tuple(found[d][0] for d in domains), tuple(tables))
+    for d, domain in enumerate(domains):
+        filled = [table for table in tables if d in table.domains]
+        if not any(table.n_observed(data.sizes) for table in filled):
+            names = ", ".join(f"'{table.name}'" for table in filled)
+            refuse(
+                f"Domain '{domain}' has {data.sizes[d]:,} objects, but no observed cell in the "
+                f"relations {names}: all are unseen. Add values, or leave the relations out."
+            )
+    return data
 
 
 def _table_likelihood(relation: Relation) -> Likelihood:
@@ -341,92 +420,10 @@ def is_binary(data: Dataset) -> bool:
     return table.arity == 2 and table.filled and table.values_name == "bernoulli" and not seen_pairs
 
 
-def _named_places(places: Sequence[str]) -> dict[str, str]:
-    named = {place: place for place in places}
-    if len(named) < len(places):
-        refuse(
-            f"A domain fills several of the places {', '.join(places)}. Name the places: "
-            "{'from': 'person', 'to': 'person'}."
-        )
-    return named
-
-
-def _find_objects(domain: str, relations: Mapping[str, Relation]) -> tuple[Domain, Any]:
-    """Return a domain, and the positions of its names or None."""
-    names: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    named = None
-    for name, relation in relations.items():
-        for p, (place, filled_by) in enumerate(relation.places.items()):
-            if filled_by != domain:
-                continue
-            if relation.shape is not None:
-                sizes[f"place '{place}' of relation '{name}'"] = relation.shape[p]
-                continue
-            named = f"place '{place}' of relation '{name}'"
-            for objects in (relation.objects[p], relation.unseen[p]):
-                for each in objects.tolist():
-                    names.setdefault(each, len(names))
-    if named and sizes:
-        refuse(
-            f"Domain '{domain}' has names at {named}, but positions at {next(iter(sizes))}. "
-            "Give names, or positions, in all relations."
-        )
-    if len(set(sizes.values())) > 1:
-        found = ", ".join(f"{size:,} at {where}" for where, size in sizes.items())
-        refuse(f"Domain '{domain}' has different numbers of objects: {found}. Name two domains.")
-    size = next(iter(sizes.values())) if sizes else len(names)
-    if size == 0:
-        refuse(f"Domain '{domain}' has no objects: no relation lists a cell of it. Add some.")
-    return Domain(size, tuple(names) if names else None), names or None
-
-
-def _positions(objects: list[NDArray[Any]], index: list[Any]) -> Indices:
-    columns = [
-        each if names is None else np.array([names[o] for o in each.tolist()], np.int64)
-        for each, names in zip(objects, index, strict=True)
-    ]
-    return np.column_stack(columns).astype(np.int32).reshape(-1, len(index))
-
-
-def _exposures(name: str, relation: Relation, sizes: list[int]) -> tuple[Floats, ...] | None:
-    """Return exposures of all places; 1 where none are given."""
-    if relation.exposure is None:
-        return None
-    found = []
-    for place, size, each in zip(relation.places, sizes, relation.exposure, strict=True):
-        if each is not None and each.shape != (size,):
-            refuse(
-                f"Relation '{name}', place '{place}': {each.size:,} exposures for {size:,} objects."
-            )
-        found.append(np.ones(size) if each is None else each)
-    return tuple(found)
-
-
-def _without_diagonal(table: Table, *, check_pairs: bool) -> Table:
-    """Leave out cells with an object twice if they are unseen; refuse pairs that contradict."""
-    cells, values, unseen = table.cells, table.values, table.unseen
-    if table.distinct:
-        kept = [~_repeats(each, table.domains) for each in (cells, unseen)]
-        cells, values, unseen = cells[kept[0]], values[kept[0]], unseen[kept[1]]
-    if check_pairs and len(cells):
-        _, first, inverse = np.unique(cells, axis=0, return_index=True, return_inverse=True)
-        wrong = int((values[first][inverse.ravel()] != values).sum())
-        if wrong:
-            what = f"is symmetric, but {wrong:,} pairs have two different values. Keep one of them"
-            refuse(f"Relation '{table.name}' {what}, or pass symmetric=False.")
-        first.sort()
-        cells, values = cells[first], values[first]
-    if check_pairs and len(unseen):
-        unseen = np.unique(unseen, axis=0)
-    return replace(table, cells=cells, values=values, unseen=unseen)
-
-
-def _repeats(cells: Indices, domains: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return which cells have an object twice."""
-    found = np.zeros(len(cells), dtype=bool)
-    for p in range(len(domains)):
-        for e in range(p):
-            if domains[e] == domains[p]:
-                found |= cells[:, e] == cells[:, p]
+def _find_likelihood(likelihood: Any) -> Likelihood:
+    """Return a likelihood by name, or one that is given as an object."""
+    if isinstance(likelihood, str) or not hasattr(likelihood, "cell_statistics"):
+        check_choice("likelihood", likelihood, tuple(LIKELIHOODS))
+        return LIKELIHOODS[likelihood]
+    found: Likelihood = likelihood
     return found

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices, Offsets
 from coblock.kernels.tensors import Layout
-from coblock.model.likelihoods import Likelihood
+from coblock.model.likelihoods import Likelihood, first_wrong
 from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
 from coblock.model.relation import Domain
 
@@ -65,6 +65,16 @@ class Table:
         unseen = -self.zero[None, :] * self.weight(self.unseen)[:, None]
         cells = np.concatenate((self.cells, self.unseen)).astype(np.int32)
         return cells, np.concatenate((statistics - zero, unseen))
+
+    def encode(self, values: Any) -> Floats:
+        """Return values of further cells as numbers; an error names the relation and the row."""
+        try:
+            return self.likelihood.encode(values)
+        except ValueError as error:
+            row = first_wrong(self.likelihood, values)
+            where = "" if row is None else f" It is in row {row + 1:,}."
+            msg = f"Relation '{self.name}': {error}{where}"
+            raise ValueError(msg) from None
 
     def weight(self, cells: Indices) -> Floats:
         """Return the exposure of cells, the product over their objects."""
@@ -195,10 +205,14 @@ class Dataset:
 
 
 def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.int64]:
-    """Return the positions of objects at a place that are given by name or by position."""
+    """Return the positions of objects at a place that are given by name or by position.
+
+    Whole numbers are names where objects are named by numbers, and positions elsewhere.
+    """
     domain, place = data.domains[table.domains[p]], table.places[p]
     values = np.asarray(given)
-    if values.dtype.kind in "iu":
+    numbered = any(name.isdecimal() for name in domain.names or ())
+    if values.dtype.kind in "iu" and not numbered:
         wrong = (values < 0) | (values >= domain.size)
         if wrong.any():
             msg = (
@@ -208,23 +222,28 @@ def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.
             )
             raise ValueError(msg)
         return values.astype(np.int64)
-    if domain.names is None:
+    if domain.names is None and values.size:
         msg = (
             f"The objects at place '{place}' of relation '{table.name}' have no names. Give "
             "positions from 0."
         )
         raise ValueError(msg)
     values = np.asarray(given, dtype=object)  # NumPy's own text loses NUL at the end of a name
-    index = {name: o for o, name in enumerate(domain.names)}
-    lost = [str(name) for name in values.ravel() if str(name) not in index]
+    index = {name: o for o, name in enumerate(domain.names or ())}
+    names = [as_name(name) for name in values.ravel()]
+    lost = [name for name in names if name not in index]
     if lost:
         msg = (
             f"{len(lost):,} of {values.size:,} names at place '{place}' of relation "
             f"'{table.name}' are unknown; the first is '{lost[0]}'. Give names of fitted objects."
         )
         raise ValueError(msg)
-    found = np.array([index[str(name)] for name in values.ravel()], np.int64)
-    return found.reshape(values.shape)
+    return np.array([index[name] for name in names], np.int64).reshape(values.shape)
+
+
+def as_name(name: object) -> str:
+    """Return the name of an object as text; whole numbers of a float column lose their point."""
+    return str(int(name) if isinstance(name, float) and name.is_integer() else name)
 
 
 def place_degrees(table: Table, sizes: tuple[int, ...], counts: Floats) -> list[Floats]:

@@ -109,12 +109,18 @@ def check_numbers(values: Any) -> Floats:
     """Return values as finite numbers, or refuse them."""
     try:
         numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        wrong = next(value for value in values if not _is_number(value))
-        msg = f"Values must be numbers, but one is {quoted(wrong)}."
+    except (OverflowError, TypeError, ValueError):
+        wrong = [value for value in values if not _is_number(value)]
+        msg = (
+            f"{len(wrong):,} of {len(values):,} values are not numbers; the first is "
+            f"{quoted(wrong[0])}. Correct them, or choose likelihood='categorical' for categories."
+        )
         raise ValueError(msg) from None
     if not np.isfinite(numbers).all():
-        msg = f"{(~np.isfinite(numbers)).sum():,} of {numbers.size:,} values are not finite."
+        msg = (
+            f"{(~np.isfinite(numbers)).sum():,} of {numbers.size:,} values are not finite. Correct "
+            "them, or leave them out: a cell without a value is unseen."
+        )
         raise ValueError(msg)
     return numbers
 
@@ -132,6 +138,17 @@ def check_counts(values: Any) -> Floats:
     return numbers
 
 
+def first_wrong(likelihood: Likelihood, values: Any) -> int | None:
+    """Return the position of the first value that does not fit by itself."""
+    for row in range(len(values)):
+        one = values[row : row + 1]
+        try:
+            likelihood.for_values(one).encode(one)
+        except ValueError:
+            return row
+    return None
+
+
 def quoted(value: object) -> str:
     """Return a value for a message."""
     text = repr(value) if not isinstance(value, str) else f"'{value}'"
@@ -141,6 +158,6 @@ def quoted(value: object) -> str:
 def _is_number(value: object) -> bool:
     try:
         float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return False
     return True

@@ -73,7 +73,8 @@ class Categorical:
         if unknown:
             msg = (
                 f"{len(unknown):,} of {len(values):,} values are no known category; the first is "
-                f"{quoted(unknown[0])}. Known are: {quoted(', '.join(self.categories))}."
+                f"{quoted(unknown[0])}. Correct them; known are: "
+                f"{quoted(', '.join(self.categories))}."
             )
             raise ValueError(msg)
         return np.array([position[str(value)] for value in values])

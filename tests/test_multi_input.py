@@ -1,0 +1,255 @@
+"""Data of several relations: inputs of all kinds, names, new objects, and bad input."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from coblock import MultiIRM, Relation
+from coblock.io.tables import build_dataset
+from coblock.model.dataset import find_objects
+
+
+@pytest.fixture(scope="module")
+def model():
+    orders = [(f"u{i}", f"i{j}", 4) for i in range(8) for j in range(6) if i % 2 == j % 2]
+    bought = Relation(orders, ["user", "item"], value=2, likelihood="poisson")
+    return MultiIRM(random_state=0).fit({"bought": bought})
+
+
+def relation_of(rows, places=("a", "b"), **options):
+    return Relation(rows, list(places), **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda: relation_of([("x", "y", -1)], value=2, likelihood="poisson"),
+            r"^Relation\(a, b\): 1 of 1 values are not counts .* in row 1, cell \(a='x', b='y'\)",
+        ),
+        (
+            lambda: relation_of([("x", "y", "z")], value=2, likelihood="normal"),
+            r"1 of 1 values are not numbers; .* 'z'.* in row 1, cell \(a='x', b='y'\)",
+        ),
+        (
+            lambda: relation_of([("x", "y", 1), ("x", "y", 2)], value=2, likelihood="poisson"),
+            "1 of 2 rows repeat a cell with another value; the first is row 2",
+        ),
+        (
+            lambda: relation_of([("x", "y")], unseen=(np.array(["x"]), np.array(["y"]))),
+            "1 of 1 unseen cells are listed with a value, too",
+        ),
+        (lambda: relation_of([("x", "y", 2)], value=2), "neither 0 nor 1"),
+        (
+            lambda: relation_of([("x", None)]),
+            "names at place 'b' are missing; the first is in row 1",
+        ),
+        (lambda: relation_of([("x",)]), "not tuples of 2 entries"),
+        (lambda: relation_of([("x", "y")], symmetric=True), "exactly two places of one domain"),
+        (lambda: relation_of([("x", "y")], likelihood="gauss"), "likelihood"),
+        (lambda: relation_of([("x", "y")], exposure=[np.ones(1), None]), "exposure is for counts"),
+        (lambda: Relation(np.zeros((2, 2)), ["a"]), "2 places, but 1 are named"),
+        (
+            lambda: Relation(np.zeros((2, 3)), ["a", "b"], unseen=(np.array([0]), np.array([3]))),
+            "object at place 'b' beyond 0 to 2; the first is 3",
+        ),
+        (lambda: Relation([("x", "x")], ["a", "a"]), "Name the places"),
+        (
+            lambda: relation_of(
+                [("x", "y", 0)], value=2, likelihood="poisson", unseen=[("x", "y")]
+            ),
+            r"listed with a value, too; the first is \(a='x', b='y'\)",
+        ),
+        (lambda: relation_of([("x", "y")], unseen=(["x"], ["y", "z"])), r"lengths are \[1, 2\]"),
+        (lambda: relation_of([("x", "y")], unseen=(["x"],)), r"lengths are \[1\]"),
+        (lambda: relation_of([("x", "y")], unseen=np.eye(2)), "but the data are named"),
+        (lambda: relation_of([("x", "y")], likelihood="categorical"), "needs values"),
+        (lambda: relation_of([("x", "y")], likelihood=3), "likelihood must be one of"),
+        (lambda: relation_of([("x", "y")], symmetric="no"), "symmetric must be True or False"),
+        (lambda: relation_of([("x", "y", 1)], value=3), "position of the values in a tuple"),
+        (lambda: relation_of([("x", "y", 1)], value="n"), "position of the values in a tuple"),
+        (lambda: Relation(np.eye(2), ["a", "b"], value="n"), "an array holds its values"),
+        (
+            lambda: relation_of([("x", "y")], likelihood="poisson", exposure=[None]),
+            "1 entries for 2 places",
+        ),
+        (
+            lambda: relation_of(
+                [("x", str(i), str(i)) for i in range(1001)], value=2, likelihood="categorical"
+            ),
+            "1,001 categories.*for numbers.$",
+        ),
+    ],
+)
+def test_bad_relations_are_refused_in_a_sentence(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
+def test_bad_data_sets_are_refused_in_a_sentence(model):
+    square = Relation(np.zeros((3, 4)), {"a": "x", "b": "x"})
+    with pytest.raises(ValueError, match="different numbers of objects: 3 at place 'a'"):
+        build_dataset({"r": square})
+    with pytest.raises(ValueError, match="has names at place 'y' of relation 's', but positions"):
+        build_dataset(
+            {
+                "r": Relation(np.zeros((3, 4)), ["x", "y"]),
+                "s": relation_of([("p", "q")], ("z", "y")),
+            }
+        )
+    with pytest.raises(ValueError, match="has no objects"):
+        build_dataset({"r": relation_of([])})
+    with pytest.raises(ValueError, match=r"'a' has 2 objects, but no observed cell .* 'r'"):
+        build_dataset({"r": Relation(np.full((2, 2), np.nan), ["a", "b"], likelihood="normal")})
+    pair = {"a": "x", "b": "x"}
+    twice = Relation([("p", "q", 1), ("q", "p", 2)], pair, value=2, likelihood="poisson")
+    build_dataset({"r": twice})
+    for more, what in (({}, "two different values"), ({"absent": "unseen"}, "different values")):
+        rows = [("p", "q", 1), ("q", "p", 2)]
+        twice = Relation(rows, pair, value=2, likelihood="poisson", symmetric=True, **more)
+        with pytest.raises(ValueError, match=f"{what}; the first is .a='p', b='q'"):
+            build_dataset({"r": twice})
+    both = Relation([("p", "q")], pair, symmetric=True, unseen=[("q", "p")])
+    with pytest.raises(ValueError, match="1 unseen pairs are listed with a value, too"):
+        build_dataset({"r": both})
+    with pytest.raises(ValueError, match="no place 'colour'"):
+        model.predict("bought", user="u0", colour="i0")
+    with pytest.raises(
+        ValueError, match="'user' of relation 'bought' are unknown; the first is 'u99'"
+    ):
+        model.predict("bought", user="u99", item="i0")
+    with pytest.raises(ValueError, match="There is no relation 'sold'"):
+        model.predict("sold", user="u0", item="i0")
+    with pytest.raises(TypeError, match="must be a dict"):
+        MultiIRM().fit([1])
+    with pytest.raises(TypeError, match="name of a relation must be a text"):
+        MultiIRM().fit({1: relation_of([("x", "y")])})
+    with pytest.raises(TypeError, match="places must be a list of domains"):
+        Relation([("x", "y")], "user")
+    with pytest.raises(
+        ValueError, match=r"relation 'bought' do not broadcast .*user .2,., item .3,"
+    ):
+        model.predict("bought", user=["u0", "u1"], item=["i0", "i1", "i2"])
+    with pytest.raises(ValueError, match=r"rank needs one object .* user, item, and colour are"):
+        model.rank("bought", colour="u0")
+    with pytest.raises(ValueError, match=r"Relation 'bought': .* not counts .* in row 2"):
+        model.score("bought", {"user": ["u0", "u1"], "item": "i0"}, [1, -1])
+    with pytest.raises(ValueError, match="0 values for 0 cells of relation 'bought'"):
+        model.score("bought", {"user": [], "item": []}, [])
+    with pytest.raises(ValueError, match="likelihood='poisson', but user, item and 'bernoulli'"):
+        model.assign("user", {"bought": Relation([("new", "i0")], ["user", "item"])})
+    known = Relation([("u0", "i0")], ["user", "item"], likelihood="poisson")
+    with pytest.raises(ValueError, match="has a new object of 'user'"):
+        model.assign("user", {"bought": known})
+
+
+def test_a_name_that_only_unseen_cells_have_is_an_object_with_a_warning():
+    relation = relation_of([("p", "q"), ("r", "s")], unseen=[("p", "t")])
+    with pytest.warns(UserWarning, match="1 objects of domain 'b' .* 't' at place 'b' of .* 'r'"):
+        data = build_dataset({"r": relation})
+    assert data.domains[1].names == ("q", "s", "t")
+    assert data.tables[0].unseen.tolist() == [[0, 2]]
+
+
+def test_objects_without_stored_cells_stay_objects():
+    import networkx as nx
+
+    rows = [("p", "q", 1), ("r", "s", 0), ("t", "q", None)]
+    data = build_dataset({"r": relation_of(rows, value=2, likelihood="poisson")})
+    assert [domain.names for domain in data.domains] == [("p", "r", "t"), ("q", "s")]
+    graph = nx.Graph([("p", "q")])
+    graph.add_node("alone")
+    data = build_dataset({"r": Relation(graph, {"a": "x", "b": "x"})})
+    assert data.domains[0].names == ("p", "q", "alone")
+
+
+def test_inputs_of_all_kinds():
+    import networkx as nx
+    import pandas as pd
+    import polars as pl
+
+    cube = np.array([[[1, 0], [0, 0]], [[0, 1], [1, 0]]])
+    places = ["a", "b", "c"]
+    stored = sparse.coo_array(cube)
+    for relation in (
+        Relation(cube, places),
+        Relation(stored, places),
+        Relation(np.ma.masked_array(np.maximum(cube, 1), cube == 0), places),
+    ):
+        assert np.stack(relation.objects).T.tolist() == np.argwhere(cube).tolist()
+    masked = Relation(np.ma.masked_array(np.eye(2), [[0, 1], [0, 0]]), ["a", "b"])
+    assert np.stack(masked.unseen).tolist() == [[0], [1]]
+    words = np.array([["x", "y"], ["y", None]], dtype=object)
+    assert Relation(words, ["a", "b"], likelihood="categorical").values.tolist() == [0, 1, 1]
+    frame = pd.DataFrame({"a": ["p", "q"], "b": [1.0, 2.0], "n": pd.array([1, None], "Int64")})
+    counts = Relation(frame, ["a", "b"], value="n", likelihood="poisson")
+    assert [each.tolist() for each in (*counts.objects, *counts.unseen)] == [
+        ["p"],
+        ["1"],
+        ["q"],
+        ["2"],
+    ]
+    frame["a"] = [pd.NA, "q"]
+    with pytest.raises(ValueError, match="names at place 'a' are missing"):
+        Relation(frame, ["a", "b"])
+    lazy = pl.LazyFrame({"a": ["p"], "b": ["q"]})
+    for data in (lazy, {("p", "q")}, iter([("p", "q")]), nx.DiGraph([("p", "q")])):
+        assert [each.tolist() for each in Relation(data, ["a", "b"]).objects] == [["p"], ["q"]]
+    unseen = Relation(np.eye(2), ["a", "b"], unseen=np.array([[0, 1], [0, 0]]))
+    assert np.stack(unseen.unseen).tolist() == [[0], [1]]
+
+
+def test_graphs_that_do_not_fit_are_refused():
+    import networkx as nx
+
+    graph = nx.Graph([("u", "i"), ("j", "u")])
+    with pytest.raises(ValueError, match=r"2 of 2 edges do not join a node with .* bipartite=0"):
+        Relation(graph, ["user", "item"])
+    nx.set_node_attributes(graph, {"u": 0, "i": 1, "j": 1}, "bipartite")
+    found = Relation(graph, ["user", "item"])
+    assert [each.tolist() for each in found.objects] == [["u", "u"], ["i", "j"]]
+    pair = {"a": "x", "b": "x"}
+    with pytest.raises(ValueError, match="No edge of the graph has an attribute 'weight'"):
+        Relation(graph, pair, value="weight", likelihood="poisson")
+    with pytest.raises(ValueError, match="The graph is undirected"):
+        Relation(graph, pair, symmetric=False)
+
+
+def test_whole_numbers_are_names_where_objects_are_named_by_numbers():
+    rows = [(i, 7 + i % 2) for i in (3, 2, 1, 0)]
+    data = build_dataset({"r": relation_of(rows)})
+    assert find_objects(data, data.tables[0], 0, [3, 0]).tolist() == [0, 3]
+    assert find_objects(data, data.tables[0], 1, 8.0).tolist() == 0
+    data = build_dataset({"r": relation_of([("p", "q"), ("r", "q")])})
+    assert find_objects(data, data.tables[0], 0, [1]).tolist() == [1]
+
+
+def test_exposures_by_name_are_those_by_position():
+    rows = [("p", "q", 1), ("r", "q", 3)]
+    by_name = {"a": {"r": 2.0, "p": 0.5}}
+    tables = [
+        build_dataset(
+            {"r": relation_of(rows, value=2, likelihood="poisson", exposure=exposure)}
+        ).tables[0]
+        for exposure in (by_name, {"a": [0.5, 2.0]})
+    ]
+    assert tables[0].exposures[0].tolist() == tables[1].exposures[0].tolist() == [0.5, 2.0]
+    lost = relation_of(rows, value=2, likelihood="poisson", exposure={"a": {"p": 1.0}})
+    with pytest.raises(ValueError, match="Relation 'r', place 'a': that of 'r' is missing"):
+        build_dataset({"r": lost})
+
+
+def test_new_objects_of_arrays_and_their_unseen_cells_are_assigned():
+    X = np.kron([[4, 0], [0, 4]], np.ones((6, 5), int))
+    places, how = ["a", "b"], {"likelihood": "poisson"}
+    model = MultiIRM(random_state=0).fit({"r": Relation(X, places, **how)})
+    labels = model.domains_["a"].labels
+    found = model.assign("a", {"r": Relation(X[[0, 7]].astype(float), places, **how)})
+    assert [found[row].argmax() for row in (0, 1)] == [labels[0], labels[7]]
+    rows = [("new", j, 4 if j < 2 else None) for j in range(5)]
+    new = model.assign("a", {"r": Relation(rows, places, value=2, **how)})["new"]
+    zeros = [(*row[:2], row[2] or 0) for row in rows]
+    other = model.assign("a", {"r": Relation(zeros, places, value=2, **how)})["new"]
+    assert new[labels[0]] > other[labels[0]]
+    nothing = [("new", j, 0) for j in range(5)]
+    assert "new" in model.assign("a", {"r": Relation(nothing, places, value=2, **how)})
