@@ -20,6 +20,7 @@ EQUATIONS = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
 LABEL = re.compile(r"eq:\w+")
 SECTIONS = re.compile(r"(MODEL|RELATIONS|DEGREES) (D?\d+(?:(?:,| and| to) D?\d+)*)")
 MOST_LINES, LONGEST_BODY, LONGEST_KERNEL = 450, 60, 80
+COMPILERS = {"kernel", "inner", "inlined", "inlined_kernel"}  # decorators of kernels
 MOST_HOMONYMS = 15  # names of functions and classes that several files define
 REPLACED = re.compile(  # words of the former vocabulary, for which there are conventional ones
     r"(?<![a-z])(?:brought|strand|parting|errand|hear_of|nobody|everybody|loosen|manieth)",
@@ -194,7 +195,25 @@ def body_lines(function: ast.FunctionDef) -> int:
 
 def is_compiled(function: ast.FunctionDef) -> bool:
     decorators = [ast.unparse(decorator) for decorator in function.decorator_list]
-    return decorators in (["kernel"], ["inlined"])
+    return len(decorators) == 1 and decorators[0] in COMPILERS
+
+
+def kernels_used(tree: ast.Module) -> set[tuple[str, str]]:
+    """Return module and name of everything that a file takes from the modules of kernels."""
+    imports = [
+        (node.module.removeprefix("coblock.kernels").lstrip("."), name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("coblock.kernels")
+        for name in node.names
+    ]
+    modules = {name.asname or name.name: name.name for module, name in imports if not module}
+    return {(module, name.name) for module, name in imports if module} | {
+        (modules[node.value.id], node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in modules
+    }
 
 
 def long_functions(tree: ast.Module) -> list[str]:
@@ -285,9 +304,37 @@ def test_files_do_not_print_or_use_global_random_numbers(path):
 def test_kernels_are_compiled_and_import_kernels_only(path):
     tree = parse(path)
     assert not foreign_to_kernels(tree)
-    exempt = {"__init__.py": {"kernel", "inlined", "gain_function", "gain_list"}}
+    private = {"_find_template", "_common_type"}
+    exempt = {"__init__.py": {*COMPILERS, *private, "gain_function", "gain_list"}}
     assert set(uncompiled(tree)) <= exempt.get(path.name, set())
     assert path.name == "__init__.py" or any(functions(tree))
+
+
+def test_python_calls_no_inner_kernel():
+    """A call would end the process, as inner kernels have no wrapper for Python."""
+    inner = {
+        (path.stem, function.name)
+        for path in python_files(SOURCE / "kernels")
+        for function in functions(parse(path))
+        if {ast.unparse(decorator) for decorator in function.decorator_list} & {"inner", "inlined"}
+    }
+    assert len(inner) > 50
+    folders = (SOURCE, ROOT / "tests", ROOT / "benchmarks", ROOT / "fuzz")
+    files = [path for folder in folders for path in python_files(folder)]
+    outside = [path for path in files if path.parent != SOURCE / "kernels"]
+    used = {(short(path), *name) for path in outside for name in kernels_used(parse(path))}
+    assert len(used) > 100
+    assert not [use for use in sorted(used) if use[1:] in inner]
+
+
+def test_uses_of_kernels_are_found():
+    direct = "from coblock.kernels.special import log_beta"
+    module = "from coblock.kernels import moves\nmoves.merge_gains(1)"
+    renamed = "from coblock.kernels import moves as m\nm.merge_gains(1)"
+    assert kernels_used(ast.parse(direct)) == {("special", "log_beta")}
+    assert ("moves", "merge_gains") in kernels_used(ast.parse(module))
+    assert ("moves", "merge_gains") in kernels_used(ast.parse(renamed))
+    assert not kernels_used(ast.parse("import numpy\nnumpy.log(1)"))
 
 
 def test_compile_options_are_set_in_one_place():

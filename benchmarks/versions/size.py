@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
-COMPILED = {"kernel", "inlined"}  # decorators of kernels
+COMPILED = {"kernel", "inner", "inlined", "inlined_kernel"}  # decorators of kernels
 TOP = "top level"  # of the package: modules outside of its folders
 
 

@@ -24,6 +24,7 @@ Terms shared by all kernels:
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numba
@@ -37,14 +38,17 @@ Offsets: TypeAlias = NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def kernel(function: Function, *, inline: bool = False, argument: bool = False) -> Function:
+def kernel(
+    function: Function, *, inline: bool = False, inner: bool = False, argument: bool = False
+) -> Function:
     """Compile ``function`` with the options that all kernels share.
 
-    A C wrapper takes a tenth of the time of compilation, so only functions that kernels take as
-    an ``argument`` have one. The default error model checks every division, which prevents
-    vectorisation. The fast-math flag "reassoc" would undo rounding tricks.
+    Wrappers take a third of the time of compilation. Only functions that Python calls have one
+    for Python, so Python must not call an ``inner`` function: the process would end. Only functions
+    that kernels take as an ``argument`` have one for C. The default error model checks every
+    division, which prevents vectorisation. The fast-math flag "reassoc" would undo rounding tricks.
     """
-    njit: Any = numba.njit  # its types leave the last option out
+    njit: Any = numba.njit  # its types leave some of the options out
     compiled = njit(
         function,
         cache=True,
@@ -52,20 +56,42 @@ def kernel(function: Function, *, inline: bool = False, argument: bool = False) 
         error_model="numpy",
         fastmath={"contract", "nsz"},
         forceinline=inline,
+        no_cpython_wrapper=inner,
         no_cfunc_wrapper=not argument,
     )
+    if compiled is not function:  # as it is without compilation
+        compiled.get_call_template = partial(_find_template, compiled.get_call_template)
     return cast("Function", compiled)
 
 
+def _find_template(find: Callable[..., Any], args: Iterable[Any], kws: dict[str, Any]) -> Any:
+    """Find the compiled version of a function for a call from another kernel.
+
+    Constants and 32-bit integers are passed as their common type. Without this, Numba compiles a
+    function again for every combination of them.
+    """
+    return find(tuple(map(_common_type, args)), {name: _common_type(kws[name]) for name in kws})
+
+
+def _common_type(given: Any) -> Any:
+    unliteral: Any = numba.types.unliteral  # it has no types
+    plain = unliteral(given)
+    return numba.int64 if plain == numba.int32 else plain
+
+
+def inner(function: Function) -> Function:
+    """Compile a function that only kernels call."""
+    return kernel(function, inner=True)
+
+
 def inlined(function: Function) -> Function:
-    """Compile a small function into its callers, so that their loops over it vectorise."""
+    """Compile a small function into the kernels that call it, so that their loops vectorise."""
+    return kernel(function, inline=True, inner=True)
+
+
+def inlined_kernel(function: Function) -> Function:
+    """Compile a small function in the same way that Python calls, too."""
     return kernel(function, inline=True)
-
-
-@inlined
-def as_int64(index: int) -> int:
-    """Return an index from an array as int64, so that its users are compiled for one type."""
-    return int(np.int64(index))
 
 
 Gain: TypeAlias = Callable[[Floats, Floats, Floats], float]  # see gain_function

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from coblock.kernels import Floats, inlined, kernel
+from coblock.kernels import Floats, inlined, inlined_kernel, inner, kernel
 from coblock.kernels.special import (
     digamma,
     log,
@@ -23,7 +23,7 @@ LONGEST_STEP = 2.0  # of Newton's method, on the log scale
 FLAT = 1e-10  # gain relative to the value below which Newton's method ends
 
 
-@inlined
+@inlined_kernel
 def log_beta_gain(n_rest: float, N_rest: float, n_plus: float, N_plus: float) -> float:
     """Return lnB(n_rest + n_plus, N_rest + N_plus) - lnB(n_rest, N_rest)."""
     return log_rising_balance(n_rest, n_plus, N_rest, N_plus, n_rest + N_rest)
@@ -52,13 +52,13 @@ def block_values(n: Floats, N: Floats, a: float, b: float, out: Floats) -> None:
         out[t] = log_beta_gain(a, b, n[t], N[t])
 
 
-@inlined
+@inlined_kernel
 def no_link_gain(n: float, N: float, m: float) -> float:
     """Return the gain of ``m`` non-links: lnB(n, N + m) - lnB(n, N)."""
     return log_rising_difference(N, n + N, m)
 
 
-@inlined
+@inlined_kernel
 def member_no_link_gain(n: float, N: float, m: float) -> float:
     """Return the gain of ``m`` non-links that are taken out of the counts first.
 
@@ -112,7 +112,7 @@ def block_log_likelihood(
     return unrolled_sum(value)
 
 
-@kernel
+@inner
 def polygamma_differences(x: float, n: Floats, count: Floats | None = None) -> tuple[float, float]:
     """Return the sums over n of the changes of digamma and trigamma from x to x + n."""
     first, second, start = np.empty(n.size), np.empty(n.size), (digamma(x), trigamma(x))
@@ -139,7 +139,7 @@ def block_derivatives(
     return np.array([a * g_a, b * g_b, h_aa, -a * b * second_both, h_bb])
 
 
-@kernel
+@inner
 def ascent_direction(d: Floats) -> tuple[float, float]:
     """Return Newton's step where the Hessian is negative definite, else a gradient step."""
     g_a, g_b, h_aa, h_ab, h_bb = d

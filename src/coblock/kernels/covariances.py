@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import DomainView, Floats, Indices, kernel
+from coblock.kernels import DomainView, Floats, Indices, inner
 from coblock.kernels.gather import links_of, own_cell, unseen_of
 
 LINKS, NONLINKS, SEEN = 0, 1, 2  # the masks x, N and T
@@ -36,7 +36,7 @@ class SpreadState(NamedTuple):
     own_seen: Floats  # (K,)  sum_j s_jk where the own cell of j is seen
 
 
-@kernel
+@inner
 def add_covariance(
     repeated: bool, weight: float, q_j: Floats, g: Floats, own: float, p: int, out: Floats
 ) -> None:
@@ -55,7 +55,7 @@ def add_covariance(
                     out[k, l] -= weight * q_j[k] * q_j[l] * g[p, l]
 
 
-@kernel
+@inner
 def masked_counts(
     other: DomainView, spread: SpreadState, j: int, m: Floats, seen: Floats, nonlinks: Floats
 ) -> tuple[float, float]:
@@ -72,7 +72,7 @@ def masked_counts(
     return own_link + own_nonlink, own_nonlink
 
 
-@kernel
+@inner
 def all_seen(repeated: bool, P: int, spread: SpreadState, m: Floats, out: Floats) -> None:
     """Write sum_j Cov with g = every cell of j but its unseen ones, from the kept tables."""
     for k in range(out.shape[0]):
@@ -87,7 +87,7 @@ def all_seen(repeated: bool, P: int, spread: SpreadState, m: Floats, out: Floats
                 out[k, l] -= (1.0 + m[l]) * spread.pairs[k, l]
 
 
-@kernel
+@inner
 def covariances(
     domain: DomainView, other: DomainView, spread: SpreadState, i: int, D: Floats
 ) -> None:
@@ -113,7 +113,7 @@ def covariances(
             add_covariance(repeated, -1.0, other.q[j], nonlinks, own, p, D[NONLINKS, p])
 
 
-@kernel
+@inner
 def add_common(left: Indices, right: Indices, q: Floats, out: Floats) -> None:
     """Add the spreads of the objects that are in both ascending lists."""
     to = 0
@@ -125,7 +125,7 @@ def add_common(left: Indices, right: Indices, q: Floats, out: Floats) -> None:
                 out[l] += q[j, l] * (1.0 - q[j, l])
 
 
-@kernel
+@inner
 def mutual_spread(
     domain: DomainView, total: Floats, i: int, spread: Floats, mutual: Floats
 ) -> None:
@@ -149,7 +149,7 @@ def mutual_spread(
         mutual[NONLINKS, k] += unseen - spread[0, 0, k] - spread[0, 1, k]
 
 
-@kernel
+@inner
 def shift_covariances(
     repeated: bool,
     weight: float,

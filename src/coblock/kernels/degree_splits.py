@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import Floats, Indices, Offsets, kernel
+from coblock.kernels import Floats, Indices, Offsets, inner, kernel
 from coblock.kernels.degrees import (
     DegreeCells,
     DegreeTables,
@@ -34,7 +34,7 @@ class MemberLinks(NamedTuple):
     expected: Floats  # (places, members)  orthonormal vectors that contain those of one block
 
 
-@kernel
+@inner
 def member_links(
     cells: DegreeCells, members: Indices, position: Indices, label_other: Indices, L: int
 ) -> MemberLinks:
@@ -77,7 +77,7 @@ def member_links(
     return MemberLinks(start, column[:at], value[:at], P * wide, row)
 
 
-@kernel
+@inner
 def multiply_both_ways(links: MemberLinks, x: Floats, out: Floats) -> None:
     """Write the product of the counts, their transpose and a vector over members."""
     across = np.zeros(links.columns)
@@ -91,7 +91,7 @@ def multiply_both_ways(links: MemberLinks, x: Floats, out: Floats) -> None:
         out[s] = total
 
 
-@kernel
+@inner
 def dividing_vector(links: MemberLinks) -> Floats:
     """Return the first left singular vector beyond those of one block, by the power method."""
     size = links.start.size - 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import Floats, Incidence, Indices, inlined, kernel
+from coblock.kernels import Floats, Incidence, Indices, inlined, inner, kernel
 from coblock.kernels.gibbs import crp_log_prior
 from coblock.kernels.poisson import gamma_marginal
 from coblock.kernels.special import log, log_rising
@@ -153,7 +153,7 @@ def count_cells_by_block(
             unseen[label_other[j], label[i]] += factor[i] * factor_other[j]
 
 
-@kernel
+@inner
 def object_counts(places: int, L: int) -> ObjectCounts:
     """Return room for the cells of an object."""
     counts, unseen = np.zeros((places, L)), np.zeros((places, L))
@@ -170,7 +170,7 @@ def touch_cluster(found: ObjectCounts, p: int, l: int) -> None:
         found.number[p] += 1
 
 
-@kernel
+@inner
 def gather_counts(cells: DegreeCells, label_other: Indices, i: int, found: ObjectCounts) -> None:
     """Add up the cells of object ``i`` by cluster at the other end."""
     for p in range(len(cells.incidence)):
@@ -199,7 +199,7 @@ def touched_gain(
     return log_rising(n, count) - (n + count) * log(t.b + T) + n * t.log_more[p, l, k]
 
 
-@kernel
+@inner
 def add_touched_gains(
     t: DegreeTables, p: int, l: int, found: ObjectCounts, which: Indices, out: Floats
 ) -> None:
@@ -217,7 +217,7 @@ def add_touched_gains(
             out[w] += touched_gain(t, p, l, which[w], count, unseen, 0.0)
 
 
-@kernel
+@inner
 def score_object(
     t: DegreeTables, cells: DegreeCells, i: int, found: ObjectCounts, which: Indices, out: Floats
 ) -> None:
@@ -255,7 +255,7 @@ def add_to_block(t: DegreeTables, p: int, l: int, k: int, count: float, unseen: 
         t.unseen[P - 1 - p, k, l] += unseen
 
 
-@kernel
+@inner
 def shift_object(
     t: DegreeTables, cells: DegreeCells, i: int, found: ObjectCounts, k: int, sign: float
 ) -> None:

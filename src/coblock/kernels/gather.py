@@ -2,7 +2,16 @@
 
 import numpy as np
 
-from coblock.kernels import BlockTables, DomainView, Floats, Incidence, Indices, inlined, kernel
+from coblock.kernels import (
+    BlockTables,
+    DomainView,
+    Floats,
+    Incidence,
+    Indices,
+    inlined,
+    inner,
+    kernel,
+)
 from coblock.kernels.bernoulli import log_beta_gain
 
 
@@ -18,7 +27,7 @@ def unseen_of(cells: Incidence, i: int) -> Indices:
     return cells.unseen[cells.unseen_start[i] : cells.unseen_start[i + 1]]
 
 
-@kernel
+@inner
 def gather(ends: Indices, q: Floats, hard: Indices, total: Floats) -> None:
     """Add the memberships of the objects ``ends`` to ``total``."""
     for j in ends:
@@ -55,7 +64,7 @@ def own_cell(domain: DomainView, i: int) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-@kernel
+@inner
 def add_outer(table: Floats, x: Floats, y: Floats) -> None:
     """Add x_k y_l to the table; most x are 0."""
     for k in range(x.size):
@@ -90,7 +99,7 @@ def add_label_counts(
             unseen[label[i], label_other[j]] += 1.0
 
 
-@kernel
+@inner
 def move_cells(ends: Indices, label_other: Indices, old: int, new: int, table: Floats) -> None:
     """Move the cells with the objects ``ends`` from row ``old`` to row ``new`` of the table."""
     for j in ends:
@@ -127,7 +136,7 @@ def relabel(
         label[i] = new
 
 
-@kernel
+@inner
 def strided(blocks: BlockTables) -> BlockTables:
     """Return views of the block tables whose type is that of their transposed views.
 

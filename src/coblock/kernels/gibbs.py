@@ -14,8 +14,9 @@ from coblock.kernels import (
     Floats,
     Indices,
     Offsets,
-    as_int64,
     inlined,
+    inlined_kernel,
+    inner,
     kernel,
 )
 from coblock.kernels.gather import own_cell
@@ -34,7 +35,7 @@ from coblock.kernels.special import log, log_rising
 TABULATED = 4096  # log rising factorials with fewer factors are looked up
 
 
-@kernel
+@inner
 def crp_log_prior(
     m_rest: Floats, alpha: float, label: int, open_clusters: bool, out: Floats
 ) -> None:
@@ -53,7 +54,7 @@ def crp_log_prior(
             out[k] = math.log(alpha) if k == new else -np.inf
 
 
-@kernel
+@inner
 def draw(log_weight: Floats, uniform: float) -> int:
     """Return a cluster drawn with these weights by a uniform random number."""
     top, total = log_weight.max(), 0.0
@@ -70,7 +71,7 @@ def draw(log_weight: Floats, uniform: float) -> int:
     return last
 
 
-@kernel
+@inner
 def choose_label(
     domain: DomainView,
     other: DomainView,
@@ -153,7 +154,7 @@ def tabulated(rising: RisingTables, s: int, count: int) -> float:
     return log_rising(rising.x[s], float(count))
 
 
-@inlined
+@inlined_kernel
 def tabulated_value(rising: RisingTables, n: int, N: int) -> float:
     """Return the log marginal of a block with so many links and non-links."""
     return tabulated(rising, 0, n) + tabulated(rising, 1, N) - tabulated(rising, 2, n + N)
@@ -211,7 +212,7 @@ def label_sequence(
     for i in range(start, stop):
         if open_clusters and domain.m.min() > 0.0:
             return i, total
-        old = as_int64(domain.hard[i])
+        old = domain.hard[i]
         work.q[:] = 0.0
         work.q[old] = 1.0
         gather_object(domain, other, i, work)
@@ -234,7 +235,7 @@ def label_sequence(
     return stop, total
 
 
-@kernel
+@inner
 def add_exact_score(
     domain: DomainView, tables: SequenceTables, rising: RisingTables, work: Workspace, i: int
 ) -> None:

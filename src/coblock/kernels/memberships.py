@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from coblock.kernels import DomainView, Floats, Indices, kernel
+from coblock.kernels import DomainView, Floats, Indices, inner, kernel
 from coblock.kernels.special import exp, log, unrolled_max, unrolled_sum
 
 NEGLIGIBLE = 1e-10  # memberships below this fraction of the largest are set to 0
@@ -30,7 +30,7 @@ def stick_log_prior(m: Floats, alpha: float, out: Floats) -> None:
         log_left += step[k]
 
 
-@kernel
+@inner
 def normalise(log_weight: Floats, q_i: Floats) -> tuple[float, float]:
     """Write the normalised weights into ``q_i``; return log normaliser and entropy of ``q_i``."""
     top = unrolled_max(log_weight)
@@ -44,7 +44,7 @@ def normalise(log_weight: Floats, q_i: Floats) -> tuple[float, float]:
     return top + log_total, entropy_of(q_i)
 
 
-@kernel
+@inner
 def entropy_of(q_i: Floats) -> float:
     """Return the entropy of the memberships of one object."""
     part = np.empty(q_i.size)
@@ -53,7 +53,7 @@ def entropy_of(q_i: Floats) -> float:
     return unrolled_sum(part)
 
 
-@kernel
+@inner
 def hard_label(q_i: Floats) -> int:
     """Return the cluster of a hard assignment, -1 for a soft one."""
     for k in range(q_i.size):
@@ -71,7 +71,7 @@ def hard_labels(q: Floats) -> Indices:
     return hard
 
 
-@kernel
+@inner
 def update_object(domain: DomainView, i: int, log_weight: Floats) -> tuple[float, float]:
     """Write new memberships of object ``i``; return their log normaliser and entropy."""
     result = normalise(log_weight, domain.q[i])

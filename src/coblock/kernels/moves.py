@@ -16,8 +16,8 @@ from coblock.kernels import (
     Incidence,
     Indices,
     Offsets,
-    as_int64,
     inlined,
+    inner,
     kernel,
 )
 from coblock.kernels.bernoulli import block_values, log_beta_gain
@@ -36,7 +36,7 @@ class CurrentValues(NamedTuple):
     size: Floats  # (K,)  of the size of each cluster
 
 
-@kernel
+@inner
 def size_value(m: float, alpha: float) -> float:
     """Return the contribution of a cluster of ``m`` members to log CRP(z | alpha)."""
     return math.log(alpha) + math.lgamma(m)
@@ -94,7 +94,7 @@ def inner_cells(now: CurrentValues, table: Floats, k: int, g: int) -> float:
 def merge_gains(now: CurrentValues, m: Floats, alpha: float, pairs: Indices, out: Floats) -> None:
     """Write the gains of pairs of nonempty clusters."""
     for t in range(pairs.shape[0]):
-        out[t] = merge_gain(now, m, alpha, as_int64(pairs[t, 0]), as_int64(pairs[t, 1]))
+        out[t] = merge_gain(now, m, alpha, pairs[t, 0], pairs[t, 1])
 
 
 @kernel
@@ -143,7 +143,7 @@ def merge_pairs(
         t = np.argmax(gains)
         if not gains[t] > least:
             break
-        k, g = as_int64(label[pairs[t, 0]]), as_int64(label[pairs[t, 1]])
+        k, g = label[pairs[t, 0]], label[pairs[t, 1]]
         last = max(changed[k], changed[g])
         if k == g or (disjoint and last > 0):
             gains[t] = -np.inf
@@ -181,7 +181,7 @@ def member_profiles(
     link_start = np.zeros(members.size + 1, dtype=np.int64)
     unseen_start = np.zeros_like(link_start)
     for t in range(members.size):
-        i = as_int64(members[t])
+        i = members[t]
         link_start[t + 1], unseen_start[t + 1] = link_start[t], unseen_start[t]
         for p in range(len(domain.incidence)):
             link_start[t + 1] += links_of(domain.incidence[p], i).size
@@ -190,7 +190,7 @@ def member_profiles(
     unseen = np.empty(unseen_start[-1], dtype=np.int32)
     links, cells = 0, 0
     for t in range(members.size):
-        i = as_int64(members[t])
+        i = members[t]
         for p in range(len(domain.incidence)):
             for j in links_of(domain.incidence[p], i):
                 link[links] = p * clusters + label_other[j]
@@ -227,7 +227,7 @@ def count_sides(
             N[s, l] += m[s] * cells[l] - n[s, l]
 
 
-@kernel
+@inner
 def add_copies(counts: SideCounts, cells: Floats, s: int, copies: float) -> None:
     """Add so many members without links or unseen cells to a side."""
     counts.m[s] += copies
@@ -287,7 +287,7 @@ def split_gain(counts: SideCounts, prior: tuple[float, float], unsplit: Floats) 
     return sizes + unrolled_sum(first)
 
 
-@kernel
+@inner
 def best_split(
     profiles: Incidence,
     cells: Floats,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import BlockTables, DomainView, Floats, inlined, kernel
+from coblock.kernels import BlockTables, DomainView, Floats, inlined, inlined_kernel, inner, kernel
 from coblock.kernels.bernoulli import (
     few_link_gains,
     link_gains,
@@ -75,7 +75,7 @@ def padded(count: int) -> int:
     return -(-count // LANES) * LANES
 
 
-@inlined
+@inlined_kernel
 def is_joint(domain: DomainView) -> bool:
     """Return whether the block of a cluster with itself gains the cells of two places."""
     return domain.repeated and len(domain.incidence) == 2
@@ -90,7 +90,7 @@ def score_tables(domain: DomainView, blocks: BlockTables, m_other: Floats) -> Sc
     return tables
 
 
-@kernel
+@inner
 def empty_tables(domain: DomainView, blocks: BlockTables) -> ScoreTables:
     """Return tables of a domain, to be filled."""
     K, L = blocks.n.shape
@@ -101,7 +101,7 @@ def empty_tables(domain: DomainView, blocks: BlockTables) -> ScoreTables:
     )
 
 
-@kernel
+@inner
 def fill_tables(
     domain: DomainView,
     blocks: BlockTables,
@@ -122,7 +122,7 @@ def fill_tables(
             update_no_link(domain, tables, m_other, p, l)
 
 
-@kernel
+@inner
 def sum_tables(tables: ScoreTables) -> None:
     """Write the sums of filled tables over the clusters at the other end."""
     P, L, _ = tables.no_link.shape
@@ -133,7 +133,7 @@ def sum_tables(tables: ScoreTables) -> None:
             tables.member_base[:] += tables.member_no_link[p, l]
 
 
-@kernel
+@inner
 def update_no_link(
     domain: DomainView, tables: ScoreTables, m_other: Floats, p: int, l: int
 ) -> None:
@@ -171,7 +171,7 @@ def workspace(tables: ScoreTables, domain: DomainView) -> Workspace:
     )
 
 
-@inlined
+@inlined_kernel
 def gather_object(domain: DomainView, other: DomainView, i: int, work: Workspace) -> None:
     """Count the cells of object ``i``, whose memberships are in ``work.q``, by cluster."""
     work.n[:], work.hidden[:] = 0.0, 0.0
@@ -188,7 +188,7 @@ def gather_object(domain: DomainView, other: DomainView, i: int, work: Workspace
     remove_members(work.m_rest, work.q)
 
 
-@inlined
+@inlined_kernel
 def rest_counts(
     domain: DomainView, tables: ScoreTables, work: Workspace, p: int, k: int, l: int
 ) -> tuple[float, float]:
@@ -296,7 +296,7 @@ def add_joint(
         out[k] += log_beta_gain(n_rest, N_rest, n_plus, N_plus)
 
 
-@inlined
+@inlined_kernel
 def add_score(
     domain: DomainView,
     other: DomainView,

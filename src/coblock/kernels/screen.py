@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.kernels import BlockTables, DomainView, Floats, Indices, inlined, kernel
+from coblock.kernels import BlockTables, DomainView, Floats, Indices, inlined, inner, kernel
 from coblock.kernels.bernoulli import log_beta_gain
 from coblock.kernels.gather import links_of, unseen_of
 from coblock.kernels.memberships import NEGLIGIBLE
@@ -91,7 +91,7 @@ def add_bases(domain: DomainView, tables: ScreenTables) -> None:
             tables.base[k] = log(domain.m[k]) + tables.exact.base[k]
 
 
-@kernel
+@inner
 def write_gains(
     n: Floats, N: Floats, m: float, first: Singles, more: Singles, unseen: Singles
 ) -> None:
@@ -173,7 +173,7 @@ def link_gain(n: float, N: float, links: float) -> float:
     return log(upper / lower)
 
 
-@kernel
+@inner
 def candidate_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, k: int) -> float:
     """Return the gain of cluster ``k`` over ``tables.base``, for an object with another label."""
     total = 0.0
@@ -189,7 +189,7 @@ def candidate_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, k: 
     return total
 
 
-@kernel
+@inner
 def member_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, label: int) -> float:
     """Return the gain of its own cluster over ``tables.member_base``, the object left out."""
     total = 0.0

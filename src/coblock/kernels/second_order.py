@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import BlockTables, DomainView, Floats, Indices, inlined, kernel
+from coblock.kernels import BlockTables, DomainView, Floats, Indices, inlined, inner, kernel
 from coblock.kernels.covariances import (
     LINKS,
     NONLINKS,
@@ -62,7 +62,7 @@ class ObjectMoments(NamedTuple):
     own: Floats  # (3,)  the object's cell with itself
 
 
-@kernel
+@inner
 def gather_spread(ends: Indices, q: Floats, spread: Floats, pairs: Floats) -> None:
     """Add the spreads of the objects ``ends`` and, in one domain, their q_k q_l."""
     for j in ends:
@@ -76,7 +76,7 @@ def gather_spread(ends: Indices, q: Floats, spread: Floats, pairs: Floats) -> No
                     pairs[k, l] += q[j, k] * q[j, l]
 
 
-@kernel
+@inner
 def gather_cell_sums(domain: DomainView, other: DomainView, i: int) -> CellSums:
     """Return the sums over the links and over the unseen cells of object ``i``."""
     P, L = len(domain.incidence), other.m.size
@@ -89,7 +89,7 @@ def gather_cell_sums(domain: DomainView, other: DomainView, i: int) -> CellSums:
     return sums
 
 
-@kernel
+@inner
 def add_to_neighbours(
     exact: bool, weight: float, here: Side, there: Side, i: int, sums: CellSums
 ) -> None:
@@ -141,7 +141,7 @@ def expected_gain(c: float, plus: float, V_rest: float, V_gain: float) -> float:
     return log_rising(c, plus) + 0.5 * (trigamma(c + plus) * V_plus - trigamma(c) * V_rest)
 
 
-@kernel
+@inner
 def add_second_order_gains(
     repeated: bool, blocks: BlockTables, V: Floats, moments: ObjectMoments, p: int, out: Floats
 ) -> None:
@@ -171,7 +171,7 @@ def add_second_order_gains(
         out[k] += unrolled_sum(gain)
 
 
-@kernel
+@inner
 def add_second_order_likelihood(
     repeated: bool, blocks: BlockTables, V: Floats, moments: ObjectMoments, out: Floats
 ) -> None:
@@ -182,7 +182,7 @@ def add_second_order_likelihood(
         add_second_order_gains(repeated, transposed(blocks), turned, moments, 1, out)
 
 
-@kernel
+@inner
 def object_moments(exact: bool, here: Side, there: Side, i: int, sums: CellSums) -> ObjectMoments:
     """Return the moments of object ``i``; sizes and tables must not contain it."""
     domain, other = here.domain, there.domain
@@ -207,7 +207,7 @@ def object_moments(exact: bool, here: Side, there: Side, i: int, sums: CellSums)
     return ObjectMoments(mean, S, D, mutual, own)
 
 
-@kernel
+@inner
 def shift_all(
     domain: DomainView,
     exact: bool,
@@ -238,7 +238,7 @@ def shift_all(
                 V[mask, k, l] = max(V[mask, k, l] + weight * part, 0.0)
 
 
-@kernel
+@inner
 def shift_own_variances(
     exact: bool, V: Floats, weight: float, q_i: Floats, moments: ObjectMoments
 ) -> None:

@@ -8,7 +8,7 @@ the result has the same bits on every run.
 
 import numpy as np
 
-from coblock.kernels import Floats, inlined
+from coblock.kernels import Floats, inlined, inlined_kernel
 
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2
 EXPONENT_OF_1 = 1023  # of a float64, at bit 52
@@ -24,7 +24,7 @@ SHIFT = 8.0  # the Stirling series has an error below 1e-15 from here on
 DERIVATIVE_SHIFT = 10.0  # the same for the series of its derivatives
 
 
-@inlined
+@inlined_kernel
 def log(x: float) -> float:
     """Return the natural logarithm of a normal x > 0.
 
@@ -45,7 +45,7 @@ def log(x: float) -> float:
     return s * (square + odd + even) + e * LN2_LOW - square + f + e * LN2_HIGH
 
 
-@inlined
+@inlined_kernel
 def exp(x: float) -> float:
     """Return e**x for x below 709; 0 below -708."""
     inside = max(x, UNDERFLOW)
@@ -61,7 +61,7 @@ def exp(x: float) -> float:
     return series * scale if x >= UNDERFLOW else 0.0
 
 
-@inlined
+@inlined_kernel
 def stirling_remainder(r: float) -> float:
     """Return lnGamma(x) - (x - 1/2) ln x + x - ln(2 pi)/2 for x = 1/r >= 8."""
     z = r * r
@@ -93,14 +93,14 @@ def rising_parts(x: float, d: float) -> tuple[float, float, float, float, float]
     return smooth, low, one, first_factors(x + d), first_factors(x)
 
 
-@inlined
+@inlined_kernel
 def log_rising(x: float, d: float) -> float:
     """Return lnGamma(x + d) - lnGamma(x), the log rising factorial, for x > 0 and d >= 0."""
     smooth, low, _, high_x, low_x = rising_parts(x, d)
     return smooth + d * (log(low) - 1.0) - log(high_x / low_x)
 
 
-@inlined
+@inlined_kernel
 def log_rising_difference(x: float, y: float, d: float) -> float:
     """Return log_rising(x, d) - log_rising(y, d) at less than the cost of both."""
     smooth_x, shifted_x, _, high_x, low_x = rising_parts(x, d)
@@ -109,7 +109,7 @@ def log_rising_difference(x: float, y: float, d: float) -> float:
     return smooth_x - smooth_y + d * log(shifted_x * over_y) - log(factors)
 
 
-@inlined
+@inlined_kernel
 def log_rising_balance(x: float, dx: float, y: float, dy: float, z: float) -> float:
     """Return log_rising(x, dx) + log_rising(y, dy) - log_rising(z, dx + dy)."""
     smooth_x, shifted_x, _, high_x, low_x = rising_parts(x, dx)
@@ -121,7 +121,7 @@ def log_rising_balance(x: float, dx: float, y: float, dy: float, z: float) -> fl
     return smooth + logs - log(factors)
 
 
-@inlined
+@inlined_kernel
 def digamma(x: float) -> float:
     """Return the derivative of lnGamma for x > 0."""
     total = 0.0
@@ -134,7 +134,7 @@ def digamma(x: float) -> float:
     return log(y) - 0.5 * r - z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * series))) - total
 
 
-@inlined
+@inlined_kernel
 def trigamma(x: float) -> float:
     """Return the second derivative of lnGamma for x > 0."""
     total = 0.0

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.kernels import DomainView, Floats, Indices, Offsets, as_int64, inlined, kernel
+from coblock.kernels import DomainView, Floats, Indices, Offsets, inlined, inner, kernel
 from coblock.kernels.gather import gather, links_of, unseen_of
 from coblock.kernels.gibbs import RisingTables, tabulated_value
 
 
-@kernel
+@inner
 def cells_by_cluster(domain: DomainView, other: DomainView, i: int, cells: Floats) -> None:
     """Write links (0) and observed non-links (1) of object ``i`` by cluster at the other end."""
     incidence = domain.incidence[0]
@@ -49,7 +49,7 @@ class Parts(NamedTuple):
     cells: Floats  # (2, L)  those of the object that joins
 
 
-@kernel
+@inner
 def join(parts: Parts, i: int, s: int, value: float) -> None:
     """Add object ``i``, whose cells are gathered, to a part, which has this value then."""
     for c in range(2):
@@ -60,7 +60,7 @@ def join(parts: Parts, i: int, s: int, value: float) -> None:
     parts.side[i] = s
 
 
-@kernel
+@inner
 def allocate(
     domain: DomainView,
     other: DomainView,
@@ -77,11 +77,11 @@ def allocate(
     one, two, log_q = domain.hard[ends[0]], domain.hard[ends[1]], 0.0
     parts.counts[:], parts.members[:] = 0, 0.0
     for s in range(2):
-        i = as_int64(ends[s])
+        i = ends[s]
         cells_by_cluster(domain, other, i, parts.cells)
         join(parts, i, s, cluster_value(rising, parts.counts[s], parts.cells))
     for t in range(order.size):
-        i = as_int64(order[t])
+        i = order[t]
         label = domain.hard[i]
         if label not in (one, two) or i in (ends[0], ends[1]):
             continue

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import Floats, Indices, Offsets, inlined, kernel
+from coblock.kernels import Floats, Indices, Offsets, inlined, inner
 from coblock.kernels.tensors import Layout, State, empty_table, find_slot
 
 APART = -1  # a group that shares its blocks with no other one
@@ -37,7 +37,7 @@ class Scratch(NamedTuple):
     weight: Floats  # (places,) exposures of the object
 
 
-@kernel
+@inner
 def make_scratch(layout: Layout, d: int, objects: Indices) -> Scratch:
     """Return arrays that have room for the cells of each of these objects of domain ``d``."""
     most, arity, S = 1, 1, layout.zero.shape[1]
@@ -76,7 +76,7 @@ def may_share(near: int, k: int) -> bool:
     return (near == ANY) | (near == k)
 
 
-@kernel
+@inner
 def group_cells(  # noqa: PLR0912 - one loop
     layout: Layout, state: State, r: int, d: int, i: int, scratch: Scratch
 ) -> int:
@@ -158,7 +158,7 @@ def group_block(rest: int, shift: int, last: int, turn: int, k: int) -> int:
     return block - (k - last) * turn if k > last else block
 
 
-@kernel
+@inner
 def touch_blocks(
     layout: Layout, state: State, r: int, d: int, k: int, groups: int, every: bool, scratch: Scratch
 ) -> int:
@@ -192,7 +192,7 @@ def touch_blocks(
     return count
 
 
-@kernel
+@inner
 def clear_key(keys: Offsets, key: int) -> None:
     """Take a key out of a hash table all of whose keys are taken out together."""
     last = keys.size - 1
@@ -202,7 +202,7 @@ def clear_key(keys: Offsets, key: int) -> None:
         at = (at + 1) & last
 
 
-@kernel
+@inner
 def open_object(
     layout: Layout, state: State, r: int, d: int, i: int, c: int, scratch: Scratch
 ) -> tuple[int, int]:
@@ -221,7 +221,7 @@ def open_object(
     return groups, count
 
 
-@kernel
+@inner
 def close_object(groups: int, n_own: int, scratch: Scratch) -> None:
     """Take the groups and the own blocks of an object out of the hash tables."""
     for g in range(groups):

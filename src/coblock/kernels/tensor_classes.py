@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, kernel
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inner, kernel
 from coblock.kernels.tensors import (
     Flags,
     Layout,
@@ -71,7 +71,7 @@ def find_classes(layout: Layout, state: State) -> Classes:
     return Classes(label, count, start, member)
 
 
-@kernel
+@inner
 def has_cluster(layout: Layout, r: int, d: int, index: Indices, p: int, k: int) -> bool:
     """Return whether one of the first ``p`` places of domain ``d`` has cluster ``k``."""
     begin, found = layout.first_place[r], False
@@ -80,7 +80,7 @@ def has_cluster(layout: Layout, r: int, d: int, index: Indices, p: int, k: int) 
     return found
 
 
-@kernel
+@inner
 def free_member(classes: Classes, e: int, each: int, named: Indices, other: int) -> tuple[int, int]:
     """Return a cluster of a class that is neither named nor ``other``, and how many there are."""
     free, chosen = 0, -1
@@ -93,7 +93,7 @@ def free_member(classes: Classes, e: int, each: int, named: Indices, other: int)
     return chosen, free
 
 
-@kernel
+@inner
 def list_tuples(  # noqa: PLR0912 - one loop
     layout: Layout,
     state: State,
@@ -156,7 +156,7 @@ def list_tuples(  # noqa: PLR0912 - one loop
     return Tuples(index, times)
 
 
-@kernel
+@inner
 def empty_gain(
     layout: Layout,
     state: State,
@@ -186,7 +186,7 @@ def empty_gain(
     return total
 
 
-@kernel
+@inner
 def add_stored_gains(
     layout: Layout,
     state: State,

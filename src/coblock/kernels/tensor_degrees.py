@@ -1,11 +1,11 @@
 """Terms of degrees in the scores of objects of several relations (DEGREES D2, D5)."""
 
-from coblock.kernels import Floats, kernel
+from coblock.kernels import Floats, inner
 from coblock.kernels.degrees import degree_gain
 from coblock.kernels.tensors import Flags, Layout, State
 
 
-@kernel
+@inner
 def add_degree_gains(
     layout: Layout, state: State, d: int, i: int, allowed: Flags, score: Floats
 ) -> None:
@@ -28,7 +28,7 @@ def add_degree_gains(
                     score[k] += degree_gain(m, max(total, 0.0) if m > 0.0 else 0.0, degree, eta)
 
 
-@kernel
+@inner
 def move_degrees(layout: Layout, state: State, d: int, i: int, c: int, k: int) -> None:
     """Move the degrees of object ``i`` from cluster ``c`` to ``k``."""
     for q in range(layout.domain.size):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, kernel
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, inner, kernel
 from coblock.kernels.tensor_classes import Classes, list_tuples
 from coblock.kernels.tensors import (
     Layout,
@@ -34,7 +34,7 @@ def merged_exposure(layout: Layout, state: State, r: int, first: int, second: in
     return both * corrected_half(both, eta, distinct) - parts - m * other
 
 
-@kernel
+@inner
 def merged_block(
     layout: Layout,
     state: State,
@@ -91,7 +91,7 @@ def merged_block(
     return result + gain(nothing, total, prior) if used > 1 else 0.0
 
 
-@kernel
+@inner
 def merged_value(
     layout: Layout,
     state: State,

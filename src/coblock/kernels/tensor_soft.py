@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import Floats, Offsets, inlined, kernel
+from coblock.kernels import Floats, Offsets, inlined, inner, kernel
 from coblock.kernels.tensors import Layout
 
 
@@ -62,7 +62,7 @@ def is_single(mask: int) -> bool:
     return mask & (mask - 1) == 0
 
 
-@kernel
+@inner
 def exposure_of(layout: Layout, soft: Soft, r: int, d: int, i: int, mask: int) -> float:
     """Return the product of the exposures of an object at the places of a mask."""
     weight = 1.0
@@ -73,7 +73,7 @@ def exposure_of(layout: Layout, soft: Soft, r: int, d: int, i: int, mask: int) -
     return weight
 
 
-@kernel
+@inner
 def next_index(
     layout: Layout, soft: Soft, r: int, d: int, fixed: int, others: bool, index: Offsets
 ) -> bool:
@@ -98,7 +98,7 @@ def next_index(
     return False
 
 
-@kernel
+@inner
 def tuple_count(layout: Layout, soft: Soft, r: int, d: int, subset: int, index: Offsets) -> float:
     """Return the expected number of tuples of objects of a domain in these clusters."""
     if subset == 0:
@@ -115,7 +115,7 @@ def tuple_count(layout: Layout, soft: Soft, r: int, d: int, subset: int, index: 
     return count
 
 
-@kernel
+@inner
 def cell_count(layout: Layout, soft: Soft, r: int, d: int, mask: int, index: Offsets) -> float:
     """Return the expected number of cells of a block, stored or not (RELATIONS 7, 8).
 
@@ -131,7 +131,7 @@ def cell_count(layout: Layout, soft: Soft, r: int, d: int, mask: int, index: Off
     return count
 
 
-@kernel
+@inner
 def change_totals(layout: Layout, soft: Soft, r: int, d: int, i: int, sign: float) -> None:
     """Add an object to the numbers of tuples, or take it out (``sign`` -1).
 
@@ -165,7 +165,7 @@ def change_totals(layout: Layout, soft: Soft, r: int, d: int, i: int, sign: floa
                     break
 
 
-@kernel
+@inner
 def add_cell(
     layout: Layout,
     soft: Soft,

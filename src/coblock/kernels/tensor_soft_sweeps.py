@@ -6,7 +6,7 @@ scored for all clusters in all blocks of its relations. Its change is then added
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, kernel
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, inner, kernel
 from coblock.kernels.memberships import normalise, remove_members, stick_log_prior
 from coblock.kernels.tensor_soft import (
     Soft,
@@ -24,7 +24,7 @@ from coblock.kernels.tensors import Layout
 NOISE = 1e-12  # what is left of a sum is 0 if it is a smaller share of it than this
 
 
-@kernel
+@inner
 def gather_groups(layout: Layout, soft: Soft, r: int, d: int, i: int) -> None:
     """Add up the expected cells of an object by mask, observed zeros included (RELATIONS 6, 8).
 
@@ -58,7 +58,7 @@ def gather_groups(layout: Layout, soft: Soft, r: int, d: int, i: int) -> None:
                 break
 
 
-@kernel
+@inner
 def block_gains(
     layout: Layout, soft: Soft, r: int, d: int, index: Offsets, cluster: Offsets, gain: Floats
 ) -> int:
@@ -88,7 +88,7 @@ def block_gains(
     return count
 
 
-@kernel
+@inner
 def add_scores(
     layout: Layout,
     soft: Soft,
@@ -135,7 +135,7 @@ def leave_out(s: Floats, q_i: Floats, cluster: Offsets, plus: Floats, rest: Floa
             rest[t] = 0.0
 
 
-@kernel
+@inner
 def apply_change(layout: Layout, soft: Soft, r: int, d: int, change: Floats) -> None:
     """Add a change of the memberships of an object to the expected statistics."""
     begin, S, n = layout.first_place[r], layout.n_stats[r], soft.n_bits[r, d]
@@ -154,7 +154,7 @@ def apply_change(layout: Layout, soft: Soft, r: int, d: int, change: Floats) -> 
             break
 
 
-@kernel
+@inner
 def update_soft(
     layout: Layout,
     soft: Soft,

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, kernel
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inlined, inner, kernel
 from coblock.kernels.gibbs import draw
 from coblock.kernels.tensor_cells import (
     ANY,
@@ -25,7 +25,6 @@ from coblock.kernels.tensor_cells import (
 from coblock.kernels.tensor_classes import Classes, add_stored_gains, find_classes
 from coblock.kernels.tensor_degrees import add_degree_gains, move_degrees
 from coblock.kernels.tensor_zeros import (
-    NOT_TAKEN,
     ZeroGains,
     add_stored_part,
     add_weighted_zeros,
@@ -50,7 +49,7 @@ from coblock.kernels.tensors import (
 ZERO_ROWS = 512  # clusters whose gains of zeros a sweep keeps
 
 
-@kernel
+@inner
 def score_groups(
     layout: Layout,
     state: State,
@@ -116,7 +115,7 @@ def take_own(
             rest[u] -= own_value[slot, u]
 
 
-@kernel
+@inner
 def score_cells(
     layout: Layout,
     state: State,
@@ -141,7 +140,7 @@ def score_cells(
     filled, zero, prior = layout.filled[r], layout.zero[r], state.prior[r]
     if filled:
         own = scratch.own[:n_own]
-        table = (own, NOT_TAKEN, weight, c, allowed, -1.0, score)
+        table = (own, np.empty((0, 0)), weight, c, allowed, -1.0, score)
         add_stored_gains(layout, state, gain, r, d, *table)
         taken = scratch.own_value[:n_own]
         table = (own, taken, weight, c, allowed, 1.0, score)
@@ -165,7 +164,7 @@ def score_cells(
             score[k] += gain(rest, scratch.block_value[t, :S], prior)
 
 
-@kernel
+@inner
 def score_labels(
     layout: Layout,
     state: State,
@@ -207,7 +206,7 @@ def score_labels(
         close_object(groups, n_own, scratch)
 
 
-@kernel
+@inner
 def choose(score: Floats, c: int, uniform: float) -> int:
     """Return the best cluster, the present one if it is as good; or a draw, if uniform >= 0."""
     if uniform >= 0.0:
@@ -219,7 +218,7 @@ def choose(score: Floats, c: int, uniform: float) -> int:
     return best
 
 
-@kernel
+@inner
 def move_object(layout: Layout, state: State, d: int, i: int, k: int, scratch: Scratch) -> None:
     """Put an object into cluster ``k``: labels, sizes and sums."""
     c = state.label[layout.first_object[d] + i]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, kernel
+from coblock.kernels import Floats, Gain, Gains, Indices, Offsets, inner, kernel
 from coblock.kernels.tensor_classes import (
     Classes,
     add_stored_gains,
@@ -17,8 +17,6 @@ from coblock.kernels.tensor_classes import (
     list_tuples,
 )
 from coblock.kernels.tensors import Flags, Layout, State, list_members, stored_blocks
-
-NOT_TAKEN = np.empty((0, 0))  # for add_stored_gains: nothing is taken from the sums
 
 
 class ZeroGains(NamedTuple):
@@ -30,7 +28,7 @@ class ZeroGains(NamedTuple):
     stored: Floats  # (capacity,) more, by what the blocks of a cluster hold
 
 
-@kernel
+@inner
 def empty_parts(
     layout: Layout,
     state: State,
@@ -74,7 +72,7 @@ def empty_parts(
     return zeros
 
 
-@kernel
+@inner
 def add_stored_part(
     layout: Layout,
     state: State,
@@ -94,7 +92,7 @@ def add_stored_part(
         if layout.incidence[r, d] >= 0 and layout.filled[r] and layout.uniform[r]:
             weight = np.ones(layout.first_place[r + 1] - layout.first_place[r])
             blocks = stored_blocks(layout, state, r, d, members)
-            table = (blocks, NOT_TAKEN, weight, less, allowed, sign, stored)
+            table = (blocks, np.empty((0, 0)), weight, less, allowed, sign, stored)
             add_stored_gains(layout, state, gains[r], r, d, *table)
 
 
@@ -121,7 +119,7 @@ def stored_parts(
         single[k] = False
 
 
-@kernel
+@inner
 def add_weighted_zeros(
     layout: Layout,
     state: State,
@@ -148,12 +146,12 @@ def add_weighted_zeros(
             score[k] += empty_gain(layout, state, gain, r, d, tuples, weight, c, k)
         single[k] = True
         blocks = stored_blocks(layout, state, r, d, member[start[k] : start[k + 1]])
-        table = (blocks, NOT_TAKEN, weight, c, single, 1.0, score)
+        table = (blocks, np.empty((0, 0)), weight, c, single, 1.0, score)
         add_stored_gains(layout, state, gain, r, d, *table)
         single[k] = False
 
 
-@kernel
+@inner
 def members_of(layout: Layout, state: State, d: int, k: int, c: int) -> Indices:
     """Return the objects of two clusters of domain ``d``."""
     begin, end = layout.first_object[d], layout.first_object[d + 1]
@@ -165,7 +163,7 @@ def members_of(layout: Layout, state: State, d: int, k: int, c: int) -> Indices:
     return found[:count]
 
 
-@kernel
+@inner
 def zeros_of_member(
     layout: Layout,
     state: State,

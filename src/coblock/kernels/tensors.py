@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.kernels import Floats, Indices, Offsets, inlined, kernel
+from coblock.kernels import Floats, Indices, Offsets, inlined, inner, kernel
 
 Flags = NDArray[np.bool_]
 SCATTER = -7046029254386353131  # factor of the hash of tables with fewer rows than keys
@@ -171,7 +171,7 @@ def table_size(entries: int) -> int:
     return size
 
 
-@kernel
+@inner
 def empty_table(entries: int) -> Offsets:
     """Return a hash table without keys that has room for so many."""
     return np.full(table_size(entries), -1, np.int64)
@@ -210,7 +210,7 @@ def add_to_block(
         state.s[to + t] += sign * value[start + t]
 
 
-@kernel
+@inner
 def make_room(layout: Layout, state: State, d: int, i: int) -> None:
     """Count all blocks anew if a table might be more than half full after a move of an object.
 
@@ -243,7 +243,7 @@ def list_members(layout: Layout, state: State, d: int) -> tuple[Offsets, Indices
     return start, member
 
 
-@kernel
+@inner
 def stored_blocks(layout: Layout, state: State, r: int, d: int, objects: Indices) -> Offsets:
     """Return the blocks of relation ``r`` that hold stored cells of objects of domain ``d``."""
     begin, row = layout.first_coordinate[r], layout.incidence[r, d]

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from coblock.kernels import DomainView, Floats, kernel
+from coblock.kernels import DomainView, Floats, inner, kernel
 from coblock.kernels.gather import gather_all, own_cell
 from coblock.kernels.memberships import remove_members, update_object
 
 
-@kernel
+@inner
 def add_expected_log(
     n_plus: Floats, N_plus: Floats, log_link: Floats, log_nonlink: Floats, out: Floats
 ) -> None:
