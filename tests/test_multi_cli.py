@@ -229,7 +229,7 @@ def test_an_earlier_result_is_replaced_whole(tmp_path):
         (["a(user,item)=orders.csv;value=item;likelihood=normal"], ["'a'", "i0"]),
         (["a(user,item)=empty.csv"], ["'a'", "empty.csv", "cannot be read"]),
         (["a(user,item)=false.parquet"], ["'a'", "false.parquet", "cannot be read"]),
-        (["a(user,item)=gaps.csv"], ["'a'", "1 names are missing"]),
+        (["a(user,item)=gaps.csv"], ["'a'", "1 of 2 names at place 'user' are missing"]),
     ],
 )
 def test_wrong_descriptions_are_refused(place, tmp_path, texts, words):
