@@ -209,6 +209,21 @@ def test_an_earlier_result_is_replaced_whole(tmp_path):
     assert names == sorted([*(set(FILES) - {"user.csv"}), "notes.txt"])
 
 
+def test_unseen_cells_are_listed_in_a_file(tmp_path):
+    (tmp_path / "tags.csv").write_text("item,tag\na,x\nb,y\n")
+    (tmp_path / "hidden.csv").write_text("item,tag\na,y\n")
+    text = '[relations.tagged]\ndata = "tags.csv"\nplaces = ["item", "tag"]\nunseen = "hidden.csv"'
+    (tmp_path / "tags.toml").write_text(text)
+    found = read_relations(read_description(tmp_path / "tags.toml"))["tagged"]
+    assert [each.tolist() for each in found.unseen] == [["a"], ["y"]]
+    (tmp_path / "hidden.csv").write_text("item,tag\na,x\n")
+    with pytest.raises(DescriptionError, match=r"'tagged', .* listed with a value, too.*item='a'"):
+        read_relations(read_description(tmp_path / "tags.toml"))
+    (tmp_path / "hidden.csv").unlink()
+    with pytest.raises(DescriptionError, match=r"There is no file .*hidden.csv"):
+        read_relations(read_description(tmp_path / "tags.toml"))
+
+
 @pytest.mark.parametrize(
     ("texts", "words"),
     [

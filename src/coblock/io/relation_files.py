@@ -21,6 +21,7 @@ KEYS: dict[str, tuple[tuple[type, ...], str]] = {  # types in a TOML file, and t
     "places": ((list, dict), "a list of domains, or a table from places to domains"),
     "value": ((str,), "the name of a column"),
     "likelihood": ((str,), "a text"),
+    "unseen": ((str,), "the path of a file"),
     "absent": ((str,), "'zero' or 'unseen'"),
     "symmetric": ((bool,), "true or false"),
     "diagonal": ((str,), "'seen' or 'unseen'"),
@@ -101,8 +102,9 @@ def read_description(path: Path) -> dict[str, dict[str, Any]]:
     for name, given in relations.items():
         if not isinstance(given, dict):
             refuse(f"relations.{name} of {path} must be a table.", DescriptionError)
-        if isinstance(given.get("data"), str):
-            given["data"] = str(path.parent / given["data"])
+        for key in ("data", "unseen"):
+            if isinstance(given.get(key), str):
+                given[key] = str(path.parent / given[key])
     return relations
 
 

@@ -53,10 +53,10 @@ class Relation:
         cell that is listed is 1; for counts, the number of times that it is listed.
     likelihood : {"bernoulli", "poisson", "categorical", "normal"} or Likelihood
         The distribution of the values.
-    unseen : frame, list of tuples, tuple of arrays, or array, optional
-        Cells that are unseen, where cells that are not listed are zeros: rows of a frame, tuples,
-        an array for each place, or an n-way array that is not 0 at them. An object that only
-        unseen cells name is an object of its domain like others; a warning names the first.
+    unseen : frame, path, list of tuples, tuple of arrays, or array, optional
+        Cells that are unseen, where cells that are not listed are zeros: rows of a frame or file,
+        tuples, an array for each place, or an n-way array that is not 0 at them. An object that
+        only unseen cells name is an object of its domain like others; a warning names the first.
     absent : {"zero", "unseen"}, optional
         What cells that are not listed are. Default: "unseen" with a value, except for counts.
     symmetric : bool

@@ -180,7 +180,7 @@ class FitOptions:
         "of any number of places, its name, places and file, in place of EDGES, such as "
         "'bought(user,item)=orders.csv;value=qty;likelihood=poisson'. Places are columns of the "
         "file and domains, or both: 'knows(who:user,whom:user)=k.csv;symmetric=true'. Keys: value, "
-        "likelihood=bernoulli|poisson|categorical|normal, absent=zero|unseen, "
+        "likelihood=bernoulli|poisson|categorical|normal, unseen=FILE, absent=zero|unseen, "
         "symmetric=true|false, diagonal=seen|unseen, degree_corrected=true|false|auto.",
         metavar="bipartite|directed|undirected|NAME(PLACES)=FILE",
     )
