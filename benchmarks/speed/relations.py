@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
 ROWS_AT_A_TIME = 50_000
+SIDES = ("left", "right")  # of NumPy's search
 SHARE_INSIDE = 0.9  # of the links of an object, those to its own cluster
 TRIAL = "SPEED_TRIAL"  # environment variable: every relation is replaced by a small one
 
@@ -133,12 +134,53 @@ def assortative(size: int, clusters: int, links: int, seed: int = 0) -> sparse.c
     return X
 
 
+def gamma_degrees(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Draw expected degrees from the law that degree correction assumes."""
+    return rng.gamma(3.0, size=shape)
+
+
+def power_law_degrees(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Draw expected degrees from a power law of exponent 2.5 between 1 and 10."""
+    return (1.0 - rng.random(shape) * (1.0 - 10.0**-1.5)) ** (-1.0 / 1.5)
+
+
+def corrected(
+    size: int, clusters: int, links: int, degrees: Callable[..., np.ndarray], seed: int = 0
+) -> Planted:
+    """Draw a directed graph of clusters whose members differ in links out and in links in."""
+    rng = np.random.default_rng(seed)
+    z = np.sort(rng.integers(clusters, size=size, dtype=np.int32))
+    weights = degrees((2, size), rng)
+    out, into = np.cumsum(np.hstack((np.zeros((2, 1)), weights)), axis=1)
+    first, stop = (into[np.searchsorted(z, np.arange(clusters), side)] for side in SIDES)
+    ends: list[list[np.ndarray]] = [[], []]
+    for count in np.full(24, links // 24):
+        source = np.searchsorted(out, rng.random(count) * out[-1], "right") - 1
+        inside = rng.random(count) < SHARE_INSIDE
+        low = np.where(inside, first[z[source]], 0.0)
+        high = np.where(inside, stop[z[source]], into[-1])
+        target = np.searchsorted(into, low + rng.random(count) * (high - low), "right") - 1
+        for end, objects in zip(ends, (source, target), strict=True):
+            end.append(np.minimum(objects, size - 1).astype(np.int32))
+    renamed = rng.permutation(size).astype(np.int32)
+    row, column = (renamed[np.concatenate(end)] for end in ends)
+    kept = row != column
+    cells = (np.ones(kept.sum(), np.int8), (row[kept], column[kept]))
+    X = sparse.csr_array(cells, shape=(size, size))
+    X.data[:] = 1  # cells drawn twice are one link
+    labels = np.empty_like(z)
+    labels[renamed] = z
+    return Planted(X, labels, labels, np.nan)
+
+
 GENERATED: dict[str, Callable[[], Planted]] = {
     "20,000 x 5,000": lambda: planted((20_000, 5_000), (12, 10), 800_000, 1.05),
     "200,000 x 20,000": lambda: planted((200_000, 20_000), (20, 15), 5_000_000, 1.04),
     "1 M links": lambda: planted_by_rows((40_000, 4_000), (30, 30), 1_000_000, 1.0),
     "10 M links": lambda: planted_by_rows((400_000, 40_000), (30, 30), 10_000_000, 1.0),
     "100 M links": lambda: planted_by_rows((4_000_000, 400_000), (30, 30), 100_000_000, 1.0),
+    "1 M nodes": lambda: corrected(1_000_000, 125, 24_000_000, gamma_degrees),
+    "20,000 nodes": lambda: corrected(20_000, 3, 480_000, power_law_degrees),
     "netflix": lambda: planted((480_189, 17_770), (30, 20), 25_500_000, 1.0, tail=1.5),
 }
 
