@@ -40,7 +40,7 @@ def make(relation="bipartite", **parameters):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster():
+def cluster(short_chains_in_file):
     """Start two workers in this process: the tests concern the interface, not processes."""
     options = {"processes": False, "n_workers": 2, "threads_per_worker": 1}
     options |= {"dashboard_address": None, "silence_logs": logging.CRITICAL}

@@ -93,6 +93,9 @@ def test_one_binary_relation_is_fitted_as_by_irm(method, refine):
     mean = irm.block_probability_[: K[0], : K[1]]
     assert multi.relations_["r"].mean == pytest.approx(mean, abs=1e-10)
     assert [r["change"] for r in multi.trace_] == [r["change"] for r in irm.trace_]
+    rows, columns = (each.ravel() for each in np.indices(X.shape))
+    predicted = multi.predict("r", row=rows, column=columns)
+    assert predicted == pytest.approx(irm.link_probability(rows, columns), abs=1e-10)
 
 
 def test_methods_that_do_not_exist_are_refused_in_a_sentence():

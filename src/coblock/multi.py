@@ -421,7 +421,10 @@ def fit_binary(
         prior = np.concatenate((model.prior, model.eta))
         likelihood = degree_corrected(LIKELIHOODS["bernoulli"], symmetric=table.symmetric)
         data = replace(data, tables=(replace(table, likelihood=likelihood),))
-    samples = [MultiSample(sample.labels, [prior], alpha) for sample in found.samples]
+    samples = []
+    for sample in [] if model else found.samples:
+        hyper = sample.hyper or found.hyper
+        samples.append(MultiSample(sample.labels, [hyper.prior.ravel()], list(hyper.alpha)))
     trace = [binary_record(record, len(data.domains), settings) for record in found.trace]
     fitted = (found.labels, [prior], alpha, found.log_evidence, samples, trace, found.converged)
     return MultiResult(data, *fitted, soft=None if model else found.memberships)

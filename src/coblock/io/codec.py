@@ -236,6 +236,8 @@ def _check_samples(samples: list[Sample], relation: Any) -> None:
         check_labels(2 * labels if relation.repeated else labels, relation.shape, p.shape)
         require(((p >= 0.0) & (p <= 1.0)).all(), "its samples have impossible probabilities.")
         require(sample.chain >= 0, "its samples are of chains that do not exist.")
+        if sample.hyper is not None:
+            _check_hyper(sample.hyper, relation, p.shape)
 
 
 def _check_choice(result: Result) -> None:

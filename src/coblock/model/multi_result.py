@@ -223,7 +223,7 @@ def predictive_mixture(
         weight = np.full(len(cells), 1.0 / len(result.samples))
         parts = zip(result.samples, result.sample_partitions, result.sample_factors, strict=True)
         for sample, blocks, factors in parts:
-            at = tuple(sample.labels[d][cells[:, p]] for p, d in enumerate(table.domains))
+            at = tuple(blocks.labels[d][cells[:, p]] for p, d in enumerate(table.domains))
             prior = sample.priors[r].reshape(-1, 1)
             yield weight, statistics_of(blocks, r, at, cells, factors.get(r)), prior
     else:

@@ -20,11 +20,15 @@ CHUNK = 512  # objects whose memberships are copied at a time to be reordered
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One kept state of a Gibbs chain: labels per domain and link probabilities of the blocks."""
+    """One kept state of a Gibbs chain: labels per domain and link probabilities of the blocks.
+
+    Model files do not have its hyperparameters, as the probabilities follow from them.
+    """
 
     labels: list[Indices]
     probability: Floats  # (K1, K2)
     chain: int = 0
+    hyper: Hyperparameters | None = None
 
     @classmethod
     def of(cls, partition: Partition, chain: int = 0) -> "Sample":
@@ -32,7 +36,8 @@ class Sample:
         statistics = (partition.blocks.n, partition.blocks.N)
         likelihood, prior = partition.relation.likelihood, partition.hyper.prior
         probability = likelihood.predictive_mean(statistics, prior)
-        return cls([label.copy() for label in partition.labels], probability, chain)
+        labels = [label.copy() for label in partition.labels]
+        return cls(labels, probability, chain, partition.hyper.copy())
 
 
 @dataclass(frozen=True, slots=True)
