@@ -3,8 +3,9 @@
     python -m speed [--only NAME ...] [--again | --stale] [--trial]   (in benchmarks/, or:
     make bench BENCH="--only 'fit ml1m' 'graph-tool ml1m'")
 
-Every measurement runs in its own process. Finished measurements are kept in benchmarks/speed/runs
-and are repeated on request only. Times depend on the machine; ratios can be compared.
+Every measurement runs in its own process. Finished measurements are kept in
+benchmarks/results/speed.json and are repeated on request only. Times depend on the machine; ratios
+can be compared.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from speed.tasks import TASKS
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
+RESULTS = HERE.parent / "results" / "speed.json"
 Answers = dict[str, dict]
 
 
@@ -31,13 +33,11 @@ def main() -> None:
     if options.trial:
         os.environ[TRIAL] = "1"
         with tempfile.TemporaryDirectory() as folder:
-            measure(options, Path(folder))
-            write_page(finished_measurements(Path(folder)), describe_machine(), Path(folder))
+            found = measure(options, Path(folder) / RESULTS.name)
+            write_page(found, describe_machine(), Path(folder))
             sys.stdout.write((Path(folder) / "benchmarks.md").read_text())
         return
-    (HERE / "runs").mkdir(exist_ok=True)
-    measure(options, HERE / "runs")
-    write_page(finished_measurements(HERE / "runs"), describe_machine(), DOCS)
+    write_page(measure(options, RESULTS), describe_machine(), DOCS)
     sys.stdout.write((DOCS / "benchmarks.md").read_text())
 
 
@@ -57,32 +57,24 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(options: argparse.Namespace, runs: Path) -> None:
-    """Run the selected measurements that are not finished; failed ones are not kept."""
-    finished, source = finished_measurements(runs), source_version()
+def measure(options: argparse.Namespace, path: Path) -> Answers:
+    """Run the selected measurements that are not finished; return all that are.
+
+    Failed ones are not kept.
+    """
+    finished: Answers = json.loads(path.read_text()) if path.exists() else {}
+    source = source_version()
     for name in options.only:
         answer = finished.get(name)
         stale = answer is not None and options.stale and answer["source"] != source
         if answer is None or stale or options.again:
             answer = run_measurement(name) | {"source": source}
             if "failed" not in answer:
-                measurement_path(runs, name).write_text(json.dumps(answer))
+                finished[name] = answer
+                path.write_text(json.dumps(finished, indent=1) + "\n")
         sys.stdout.write(f"{name}: {json.dumps(answer)}\n")
         sys.stdout.flush()
-
-
-def finished_measurements(runs: Path) -> Answers:
-    """Return the finished measurements."""
-    return {
-        name: json.loads(measurement_path(runs, name).read_text())
-        for name in TASKS
-        if measurement_path(runs, name).exists()
-    }
-
-
-def measurement_path(runs: Path, name: str) -> Path:
-    """Return the file of a finished measurement."""
-    return runs / f"{name.replace(' ', '-').replace(',', '')}.json"
+    return {name: finished[name] for name in TASKS if name in finished}
 
 
 def run_measurement(name: str) -> dict[str, object]:
