@@ -49,10 +49,10 @@ from coblock.distributed.client import check_versions, connect, gather_results, 
 from coblock.distributed.loader import SourceFile, read_file
 from coblock.distributed.replication import (
     DeltaLog,
-    SparseMemberships,
     StaleReplica,
     find_order,
 )
+from coblock.distributed.sparse import SparseMemberships
 from coblock.distributed.tasks import ShardLayout
 from coblock.io.atomic import WriteError
 from coblock.io.checkpoint import CheckpointError, StoredFit

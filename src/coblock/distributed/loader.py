@@ -83,8 +83,9 @@ def load_shards(
 ) -> ShardedRelation:
     """Load the edges of a folder, which has the same path on every worker, by row and by column.
 
-    Only the names pass through this process. The rows of npz files are stacked in the order of the
-    file names. By default there is one shard of each domain for each thread.
+    Nothing that grows with the number of objects passes through this process. The rows of npz files
+    are stacked in the order of the file names. By default there is one shard of each domain for
+    each thread.
     """
     found = client.submit(list_files, str(folder), key=task_key("list"))
     build = partial(build_shards, client, gather_results(client, [found])[0], reader, batch)
@@ -95,10 +96,10 @@ def load_shards(
     if self_links:
         told = f"{self_links:,} links of objects with themselves are left out: the diagonal of"
         warnings.warn(f"{told} {reader.relation} relations is unseen.", UserWarning, stacklevel=2)
-    names = pool.map("names", attrgetter("names"), numbered)
+    names = pool.submit("names", take_names, numbered)
     shape = (layouts[0].size, layouts[-1].size)
     kind = cast(Kind, reader.relation)
-    return ShardedRelation(kind, shape, links, unseen, pool, names[0], names[-1])
+    return ShardedRelation(kind, shape, links, unseen, pool, (names[0], names[-1]))
 
 
 def build_shards(
@@ -261,6 +262,13 @@ def build_shard(
         kinds = (np.int64, np.int32, np.int64, np.int32)
         places.append(Incidence(*(a.astype(t) for a, t in zip(arrays, kinds, strict=True))))
     return Shard(d, s, layout, tuple(places), kind != "bipartite", self_links)
+
+
+def take_names(index: NameIndex) -> Any:
+    """Return the names of the objects of a domain as a polars series, None for matrices."""
+    import polars as pl
+
+    return None if index.names is None else pl.Series(index.names, dtype=pl.String)
 
 
 def describe_shard(shard: Shard) -> tuple[int, int, int]:
