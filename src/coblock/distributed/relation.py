@@ -22,6 +22,7 @@ from coblock.distributed.client import (
     send_message,
     task_key,
 )
+from coblock.distributed.copies import remove_copies
 from coblock.distributed.labels import CHUNK, keep_labels
 from coblock.distributed.memberships import count_memberships
 from coblock.distributed.replication import DeltaLog, Shards, writable
@@ -52,6 +53,7 @@ class ShardPool:
     shards: Shards
     reshard: Callable[[int], tuple[Layouts, Shards, Any]] | None  # None: a fixed number
     owned: bool  # whether the client is closed with the pool
+    copies: str  # name of the folder with copies of the files, on each worker
     log: DeltaLog = field(init=False)
     _labels: tuple[list[Any], tuple[int, ...], Future] | None = None  # of the last snapshot
     _last: list[Future] = field(default_factory=list)
@@ -143,6 +145,9 @@ class ShardPool:
         self.end_fit()
         for futures in self.shards:
             futures.clear()
+        if self.client.status == "running":
+            with suppress(OSError):  # the scheduler was lost
+                self.client.run(remove_copies, self.copies)
         if self.owned:
             with suppress(OSError):  # the scheduler was lost
                 self.client.close()

@@ -302,7 +302,7 @@ def join_labels(clusters: tuple[int, ...], domains: Sequence[Sequence[NDArray[An
 
 def digest_names(*names: Any) -> bytes:
     """Return what distinguishes the names of rows and of columns from others."""
-    lists = [None if each is None else each.to_list() for each in names]
+    lists = [None if each is None else list(each) for each in names]
     return hashlib.sha256(json.dumps(lists).encode()).digest()
 
 
