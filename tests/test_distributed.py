@@ -46,13 +46,13 @@ from coblock.distributed import (
     release,
 )
 from coblock.distributed.client import check_versions, connect, gather_results, own_versions
-from coblock.distributed.loader import SourceFile, read_file
+from coblock.distributed.loader import SourceFile, read_source
 from coblock.distributed.replication import (
     DeltaLog,
-    SparseMemberships,
     StaleReplica,
     find_order,
 )
+from coblock.distributed.sparse import SparseMemberships
 from coblock.distributed.tasks import ShardLayout
 from coblock.io.atomic import WriteError
 from coblock.io.checkpoint import CheckpointError, StoredFit
@@ -718,7 +718,7 @@ def test_files_that_cannot_be_read_are_named(client, edges, tmp_path):
 
 def test_a_file_missing_on_one_worker_is_named_with_the_worker(client, tmp_path):
     reader = Reader("bipartite", Columns(), 0.0, TextLayout())
-    lost = client.submit(read_file, SourceFile(str(tmp_path / "gone.csv"), 9, 0, ""), reader)
+    lost = client.submit(read_source, SourceFile(str(tmp_path / "gone.csv"), 9, 0, ""), reader)
     with pytest.raises(ClusterError, match=r"Worker tcp://\S+ cannot read \S+gone\.csv"):
         gather_results(client, [lost])
 
@@ -737,14 +737,22 @@ def test_an_error_that_dask_has_dropped_is_found_again(client):
         gather_results(client, [later])
 
 
+def find_copies(client):
+    """Return the folders with copies of edge files on all workers."""
+    folders = client.run(lambda dask_worker: dask_worker.local_directory).values()
+    return {path for each in folders for path in Path(each).parent.glob("coblock-copies-*")}
+
+
 def test_a_file_that_changes_is_refused_when_it_is_read_again(client, edges, tmp_path):
     folder = tmp_path / "edges"
     shutil.copytree(edges.folder, folder)
-    part = folder / "part-1.parquet"
+    part, before = folder / "part-1.parquet", find_copies(client)
 
     def change(sweep):
         if sweep.sweep == 2:
             pl.read_parquet(part).reverse().write_parquet(part)
+            for copies in find_copies(client) - before:
+                shutil.rmtree(copies)
             pids = client.run(os.getpid)
             holders = next(at for key, at in client.who_has().items() if "shard-row" in str(key))
             for address in holders:  # all of them, or the shard would not be built again

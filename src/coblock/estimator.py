@@ -410,10 +410,6 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
     def _publish(self, result: Result) -> None:
         """Set the fitted attributes."""
         self.result_ = result
-        self.row_labels_, self.column_labels_ = result.labels[0], result.labels[-1]
-        self.labels_ = result.labels[0]
-        self.row_membership_ = result.memberships[0]
-        self.column_membership_ = result.memberships[-1]
         self.block_probability_, self.degrees_ = result.block_probability, result.degrees
         self.block_links_, self.block_cells_ = result.n, result.n + result.N
         a, b = result.hyper.prior

@@ -22,8 +22,6 @@ class Predictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """
 
     result_: Result
-    row_labels_: NDArray[np.int32]
-    column_labels_: NDArray[np.int32]
     _library: str = "polars"  # of the frame that was fitted
 
     def fit_predict(self, X: Any, y: object = None) -> NDArray[np.int32]:
@@ -119,6 +117,31 @@ class Predictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         one, other = np.broadcast_arrays(*(self._positions(each, d) for each in (first, second)))
         flat = prediction.same_cluster_probability(self.result_, -d, one.ravel(), other.ravel())
         return flat.reshape(one.shape)
+
+    @property
+    def row_labels_(self) -> NDArray[np.int32]:
+        """Clusters of the rows."""
+        return self.result_.labels[0]
+
+    @property
+    def column_labels_(self) -> NDArray[np.int32]:
+        """Clusters of the columns."""
+        return self.result_.labels[-1]
+
+    @property
+    def labels_(self) -> NDArray[np.int32]:
+        """Clusters of the rows."""
+        return self.result_.labels[0]
+
+    @property
+    def row_membership_(self) -> Floats:
+        """Probability of each cluster, for each row."""
+        return self.result_.memberships[0]
+
+    @property
+    def column_membership_(self) -> Floats:
+        """Probability of each cluster, for each column."""
+        return self.result_.memberships[-1]
 
     @property
     def row_names_(self) -> NDArray[np.object_] | None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from distributed import Client, Future, KilledWorker, Security, futures_of, wait
+from distributed import Client, Future, KilledWorker, Scheduler, Security, futures_of, wait
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.comm.core import connect as open_comm
@@ -128,7 +128,7 @@ def send_message(client: Client, message: Any, name: str) -> Future:
 
 def gather_results(client: Client, futures: Sequence[Any]) -> list[Any]:
     """Return the results of all tasks, nested as they are; raise an error if workers stay away."""
-    flat, last_seen = futures_of(futures), monotonic()
+    flat, last_seen, known = futures_of(futures), monotonic(), None
     with plain_errors(client), client.as_current():
         while not all(future.done() for future in flat):
             with suppress(TimeoutError):
@@ -136,8 +136,12 @@ def gather_results(client: Client, futures: Sequence[Any]) -> list[Any]:
                 break
             if client.status != "running":  # tasks that were submitted since then never end
                 raise CommClosedError
-            if client.scheduler_info(n_workers=1)["workers"]:
+            workers = set(client.scheduler_info(n_workers=-1)["workers"])
+            if workers:
                 last_seen = monotonic()
+            if workers and workers != known:
+                known = workers
+                client.run_on_scheduler(free_tasks)
             if monotonic() - last_seen > NO_WORKER_TIMEOUT:
                 msg = (
                     f"There has been no worker for {NO_WORKER_TIMEOUT:.0f} s. Start workers with: "
@@ -155,6 +159,19 @@ def gather_results(client: Client, futures: Sequence[Any]) -> list[Any]:
             workers, options = client.scheduler_info(n_workers=1)["workers"], client.connection_args
             _reached[client] = client.sync(_can_connect, list(workers), options)
         return client.gather(list(futures), direct=_reached[client])
+
+
+def free_tasks(dask_scheduler: Scheduler) -> None:
+    """Let tasks run anywhere whose preferred workers are gone.
+
+    Dask does so when it first assigns them, but not where there was no worker at that time.
+    """
+    freed = [ts for ts in dask_scheduler.unrunnable if ts.loose_restrictions]
+    for ts in freed:
+        ts.worker_restrictions = set()
+    if freed and dask_scheduler.workers:
+        recommended: Any = {ts.key: "processing" for ts in freed}
+        dask_scheduler.transitions(recommended, stimulus_id=task_key("free"))
 
 
 _reached: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()

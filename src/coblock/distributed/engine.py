@@ -6,20 +6,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from distributed import Client, Future, Security
 from sklearn.utils.validation import check_is_fitted
 
-from coblock.distributed import tasks
+from coblock.distributed import memberships, tasks
 from coblock.distributed.client import address_of, connect, plain_errors
+from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels
 from coblock.distributed.loader import load_shards
+from coblock.distributed.memberships import ShardMemberships
 from coblock.distributed.relation import ShardedLinks, ShardedRelation, ShardPool
 from coblock.distributed.replication import Batch, BatchDelta, Update, compact_counts, detach
 from coblock.distributed.tasks import Prior, Tables
 from coblock.estimator import IRM
 from coblock.inference import engine as local
+from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import Answer, Item, Schedule, SoftSweep, Split
 from coblock.inference.settings import SEARCH, Settings
 from coblock.inference.start import Products
@@ -115,7 +118,7 @@ class DaskEngine:
     def sweep_labels(
         self,
         partition: Partition,
-        uniform: Floats | None = None,
+        uniform: Floats | UniformDraws | None = None,
         *,
         limits: tuple[int, ...] | None = None,
         open_clusters: bool = False,
@@ -123,21 +126,31 @@ class DaskEngine:
     ) -> float:
         """Give every object a new label; see :class:`coblock.inference.engine.Engine`."""
         relation, total = _sharded(partition.relation), 0.0
-        pool, send = relation.pool, partial(_send_labels, relation.pool, partition)
+        pool, labels = relation.pool, keep_labels(partition.labels)
+        clusters = tuple(m.size for m in partition.m)
+        writers = list(map(LabelWriter, labels, clusters))
+
+        def send() -> Future:
+            present = [w.present() if w.done else w.before for w in writers]
+            return pool.send_labels(present, clusters)
+
         pool.grow()
         pool.log.reset()
-        numbers = None if uniform is None else np.split(uniform, [relation.sizes[0]])
+        assert uniform is None or isinstance(uniform, UniformDraws)
         update = partial(tasks.give_labels, probability=probability is not None)
-        batches = self._batches(pool, update, numbers, count=relation.repeated)
+        batches = self._batches(pool, update, uniform, count=relation.repeated)
         sweep = ("label", batches, partition.hyper, partition.blocks)
         for objects, delta in pool.log.run(pool.shards, send, *sweep):
-            for some, memberships in delta.memberships:
-                partition.labels[delta.d][some.start : some.stop] = memberships.hard
+            for some, found in delta.memberships:
+                writers[delta.d].write(some, found.hard)
+            writers[delta.d].moved += delta.moved
             partition.blocks.apply_delta(delta.d, *delta.changes)
             total += delta.sums.total[0]
             if probability is not None:
                 added = [chance.to_dense() for chance in delta.probability]
-                probability[delta.d][objects] += np.concatenate(added)
+                probability[delta.d][objects.start : objects.stop] += np.concatenate(added)
+        new = [w.finish(m) for w, m in zip(writers, partition.m, strict=True)]
+        partition.labels = cast(list[Indices], new)
         relation.remember_counts(partition.labels, partition.blocks.links, partition.blocks.unseen)
         return total
 
@@ -154,10 +167,11 @@ class DaskEngine:
         def send() -> Future:
             return pool.send_memberships(state.q)
 
-        def run(some: list[Batch]) -> Iterator[tuple[Indices, BatchDelta]]:
+        def run(some: list[Batch]) -> Iterator[tuple[range, BatchDelta]]:
             yield from pool.log.run(pool.shards, send, "update", some, state.hyper, state.blocks)
 
-        for objects, delta in chain.from_iterable(map(run, graphs)):
+        for span, delta in chain.from_iterable(map(run, graphs)):
+            objects = np.arange(span.start, span.stop, dtype=np.int32)
             d, fresh = delta.d, np.concatenate([q.to_dense() for _, q in delta.memberships])
             totals = delta.sums.total
             leave_one_out, entropy = leave_one_out + totals[0], entropy + totals[1]
@@ -172,7 +186,7 @@ class DaskEngine:
         self,
         pool: ShardPool,
         update: Update,
-        uniform: list[Floats] | None = None,
+        uniform: UniformDraws | None = None,
         *,
         count: bool = False,
     ) -> list[Batch]:
@@ -181,12 +195,14 @@ class DaskEngine:
         ``count``: the changes are counted in a second round, when all labels are known.
         """
         batches: list[Batch] = []
-        for d, objects in self.schedule.batches(tuple(layout.size for layout in pool.layouts)):
-            layout, b = pool.layouts[d], int(objects[0]) // pool.layouts[d].batch
+        for d, objects in self.schedule.spans(tuple(layout.size for layout in pool.layouts)):
+            layout, b = pool.layouts[d], objects.start // pool.layouts[d].batch
+            before = 0 if d == 0 else pool.layouts[0].size  # numbers of the first domain
             updates: dict[int, Update] = {}
             for s in range(layout.shards):
                 held = layout.span(s, b)
-                drawn = {"uniform": uniform[d][held.start : held.stop]} if uniform else {}
+                numbers = range(before + held.start, before + held.stop)
+                drawn = {"uniform": (uniform, numbers)} if uniform else {}
                 if held:
                     updates[s] = partial(update, b=b, **drawn)
             rounds = [updates]
@@ -195,14 +211,23 @@ class DaskEngine:
             batches.append((d, objects, rounds))
         return batches
 
-    def conditional_memberships(self, partition: Partition) -> list[Floats]:
-        """Return p(z_i | all other labels) of every object, by domain."""
-        pool, found = _sharded(partition.relation).pool, []
+    def keep_labels(self, labels: list[Any]) -> list[Any]:
+        """Return labels in temporary files of this process."""
+        return keep_labels(labels)
+
+    def conditional_memberships(self, partition: Partition) -> list[Any]:
+        """Return p(z_i | all other labels) of every object, by domain.
+
+        Many memberships stay with the shards until they are asked for.
+        """
+        pool, found = _sharded(partition.relation).pool, list[Any]()
         message = (_send_labels(pool, partition), detach(partition.blocks), partition.hyper.copy())
-        for d in range(len(partition.labels)):
-            results = pool.map("condition", tasks.label_probabilities, pool.shards[d], *message)
-            found.append(pool.join(d, [result.to_dense() for result in results]))
-        return found
+        for d, layout in enumerate(pool.layouts):
+            pieces = pool.submit("condition", tasks.label_probabilities, pool.shards[d], *message)
+            order = np.arange(partition.m[d].size, dtype=np.int32)
+            found.append(ShardMemberships(pool, layout, pieces, order))
+        few = 8 * sum(q.shape[0] * q.shape[1] for q in found) <= memberships.MOST_COLLECTED
+        return list(map(np.asarray, found)) if few else found
 
     def propose_splits(self, partition: Partition, d: int, rng: np.random.Generator) -> list[Split]:
         """Return the best split found of every cluster: its gain, and the side of each member.
@@ -210,29 +235,29 @@ class DaskEngine:
         Shards count in whole numbers, so the order of the sums over shards does not matter.
         """
         pool, prior = _sharded(partition.relation).pool, local.shared_prior(partition)
-        label, cells = partition.labels[d], partition.m[-1 - d].copy()
-        by_label, sizes = np.argsort(label, kind="stable"), partition.m[d].astype(np.int64)
-        members = np.split(by_label.astype(np.int32), np.cumsum(sizes)[:-1])
-        drawn = zip(members, local.draw_seeds(sizes, rng), strict=True)
-        seeds = [some[pairs if some.size > 1 else pairs[:0]] for some, pairs in drawn]
-        clusters = np.repeat(np.arange(len(members), dtype=np.int32), [len(s) for s in seeds])
-        gains, side = np.full(len(members), -np.inf), np.zeros(label.size, np.int8)
+        labels = partition.labels = keep_labels(partition.labels)
+        cells, sizes = partition.m[-1 - d].copy(), partition.m[d].astype(np.int64)
+        drawn = local.draw_seeds(sizes, rng)
+        several = np.flatnonzero(sizes > 1).astype(np.int32)
+        clusters = np.repeat(several, drawn.shape[1])
+        gains, sides = np.full(sizes.size, -np.inf), None
         if clusters.size:
             message = (pool.shards[d], _send_labels(pool, partition), cells)
             profiles = pool.submit("profile", tasks.shard_profiles, *message)
-            pairs = np.concatenate(seeds).ravel()
+            pairs = labels[d].find_members(np.repeat(clusters, 2), drawn[several].ravel())
             gain, tables = _run_trials(pool, d, profiles, clusters, pairs, prior)
-            best = np.zeros(len(members), np.int64)
+            best = np.zeros(sizes.size, np.int64)
             for t, k in enumerate(clusters.tolist()):  # the first of equal ones
                 if gain[t] > gains[k]:
                     gains[k], best[k] = gain[t], t
             gains += float(np.log(partition.hyper.alpha[d]))
-            accepted = best[gains > SEARCH.least_gain]
-            if accepted.size:
-                wanted = [compact_counts(table[accepted]) for table in tables]
-                trials = (profiles, clusters[accepted], wanted, prior)
-                side = pool.join(d, pool.map("split", tasks.find_sides, *trials))
-        return [(float(gain), side[some]) for gain, some in zip(gains, members, strict=True)]
+            wanted = gains > SEARCH.least_gain
+            wanted[np.argmax(gains)] = True  # may be tried although it does not gain
+            accepted = best[wanted]
+            counts = [compact_counts(table[accepted]) for table in tables]
+            trials = (profiles, clusters[accepted], counts, prior)
+            sides = ShardSides(pool.layouts[d], pool.map("split", tasks.find_sides, *trials))
+        return [(float(gain), sides) for gain in gains]
 
 
 def _run_trials(
@@ -347,6 +372,7 @@ def collect(model: IRM) -> None:
     check_is_fitted(model)
     relation = model.result_.relation
     if isinstance(relation, ShardedRelation):
+        _collect_objects(model)
         model.result_ = replace(model.result_, relation=relation.collect())
         relation.release()
 
@@ -355,7 +381,15 @@ def release(model: IRM) -> None:
     """Free the memory that a fitted model uses on the workers; the model stays usable."""
     check_is_fitted(model)
     if isinstance(model.result_.relation, ShardedRelation):
+        _collect_objects(model)
         model.result_.relation.release()
+
+
+def _collect_objects(model: IRM) -> None:
+    """Bring labels, memberships and names to this process, before the workers release them."""
+    result = model.result_
+    for arrays in (result.labels, result.memberships, result.relation.row_names):
+        list(arrays or ())
 
 
 def fit_on_cluster(edges: str | Path, scheduler: str, **parameters: Any) -> DistributedIRM:

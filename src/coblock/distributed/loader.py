@@ -13,6 +13,7 @@ import numpy as np
 from distributed import Client, Future, get_worker
 
 from coblock.distributed.client import ClusterError, gather_results, task_key
+from coblock.distributed.copies import FileEdges, read_once
 from coblock.distributed.relation import Layouts, ShardedRelation, ShardPool, count_threads
 from coblock.distributed.replication import DOMAINS, Shards
 from coblock.distributed.tasks import Shard, ShardLayout
@@ -61,15 +62,6 @@ class SourceFile(NamedTuple):
             )
 
 
-class FileEdges(NamedTuple):
-    """The edges of one file; rows and columns are numbered within the file."""
-
-    ends: tuple[Indices, Indices]  # rows and columns
-    states: States
-    row_names: Any  # polars series; the number of rows of a matrix
-    column_names: Any
-
-
 class NameIndex(NamedTuple):
     """The objects of one domain in all files."""
 
@@ -83,33 +75,51 @@ def load_shards(
 ) -> ShardedRelation:
     """Load the edges of a folder, which has the same path on every worker, by row and by column.
 
-    Only the names pass through this process. The rows of npz files are stacked in the order of the
-    file names. By default there is one shard of each domain for each thread.
+    Nothing that grows with the number of objects passes through this process. The rows of npz files
+    are stacked in the order of the file names. By default there is one shard of each domain for
+    each thread.
     """
-    found = client.submit(list_files, str(folder), key=task_key("list"))
-    build = partial(build_shards, client, gather_results(client, [found])[0], reader, batch)
+    found, copies = client.submit(list_files, str(folder), key=task_key("list")), task_key("copies")
+    sources = gather_results(client, [found])[0]
+    build = partial(build_shards, client, sources, reader, batch, copies)
     layouts, futures, numbered = build(shards or count_threads(client))
-    pool = ShardPool(client, layouts, futures, None if shards else build, owned)
+    pool = ShardPool(client, layouts, futures, None if shards else build, owned, copies)
     counts = pool.map("describe", describe_shard, futures[0])
     links, unseen, self_links = map(sum, zip(*counts, strict=True))
     if self_links:
         told = f"{self_links:,} links of objects with themselves are left out: the diagonal of"
         warnings.warn(f"{told} {reader.relation} relations is unseen.", UserWarning, stacklevel=2)
-    names = pool.map("names", attrgetter("names"), numbered)
+    names = pool.submit("names", take_names, numbered)
     shape = (layouts[0].size, layouts[-1].size)
     kind = cast(Kind, reader.relation)
-    return ShardedRelation(kind, shape, links, unseen, pool, names[0], names[-1])
+    return ShardedRelation(kind, shape, links, unseen, pool, (names[0], names[-1]))
 
 
 def build_shards(
-    client: Client, sources: list[SourceFile], reader: Reader, batch: BatchSize, shards: int
+    client: Client,
+    sources: list[SourceFile],
+    reader: Reader,
+    batch: BatchSize,
+    copies: str,
+    shards: int,
 ) -> tuple[Layouts, Shards, list[Future]]:
-    """Return tasks that build ``shards`` shards of each domain, and that number its names."""
+    """Return tasks that build ``shards`` shards of each domain, and that number its names.
+
+    Each file has a worker that reads it, and keeps a copy, as long as the worker is there.
+    """
 
     def submit(name: str, function: Any, *arguments: Any, **options: Any) -> Future:
         return client.submit(function, *arguments, key=task_key(name), **options)
 
-    files = [submit("read", read_file, source, reader) for source in sources]
+    workers = sorted(client.nthreads())
+
+    def place(number: int) -> dict[str, Any]:  # spread over the workers
+        return {"workers": [workers[number % len(workers)]], "allow_other_workers": True}
+
+    files = [
+        submit("read", read_file, source, reader, copies, **place(at))
+        for at, source in enumerate(sources)
+    ]
     kind, names = reader.relation, []
     for d, part in enumerate(("row_names", "column_names")):
         names.append([submit(f"names-{DOMAINS[d]}", attrgetter(part), file) for file in files])
@@ -121,17 +131,16 @@ def build_shards(
     sizes = gather_results(client, [submit("size", attrgetter("size"), one) for one in numbered])
     check_shape((sizes[0], sizes[-1]), kind)
     layouts = tuple(ShardLayout(n, batch_size(batch, d, n), shards) for d, n in enumerate(sizes))
-    workers, built = sorted(client.nthreads()), []
+    built = []
     for d, layout in enumerate(layouts):
         side, cuts, built_here = DOMAINS[d], [], []
         for at, file in enumerate(files):
             message = (file, at, numbered[0], numbered[-1], d, layout, kind)
             cuts.append(submit(f"cut-{side}", cut_file, *message))
-        for s in range(layout.shards):  # spread over the workers
+        for s in range(layout.shards):
             pieces = [submit(f"piece-{side}", itemgetter(s), cut) for cut in cuts]
-            place = {"workers": [workers[s % len(workers)]], "allow_other_workers": True}
             shard = (pieces, d, s, layout, sizes[-1 - d], kind)
-            built_here.append(submit(f"shard-{side}", build_shard, *shard, **place))
+            built_here.append(submit(f"shard-{side}", build_shard, *shard, **place(s)))
         built.append(built_here)
     return layouts, tuple(built), numbered
 
@@ -160,7 +169,12 @@ def list_files(folder: str) -> list[SourceFile]:
     return list(map(SourceFile.describe, found))
 
 
-def read_file(source: SourceFile, reader: Reader) -> FileEdges:
+def read_file(source: SourceFile, reader: Reader, copies: str) -> FileEdges:
+    """Return the edges of one file, from a copy on this worker's disk if there is one."""
+    return read_once(copies, source, partial(read_source, source, reader))
+
+
+def read_source(source: SourceFile, reader: Reader) -> FileEdges:
     """Read the edges of one file, which must not have changed, and number the names in it."""
     import polars as pl
 
@@ -261,6 +275,13 @@ def build_shard(
         kinds = (np.int64, np.int32, np.int64, np.int32)
         places.append(Incidence(*(a.astype(t) for a, t in zip(arrays, kinds, strict=True))))
     return Shard(d, s, layout, tuple(places), kind != "bipartite", self_links)
+
+
+def take_names(index: NameIndex) -> Any:
+    """Return the names of the objects of a domain as a polars series, None for matrices."""
+    import polars as pl
+
+    return None if index.names is None else pl.Series(index.names, dtype=pl.String)
 
 
 def describe_shard(shard: Shard) -> tuple[int, int, int]:

@@ -1,10 +1,10 @@
 """A relation whose cells are on the workers of a cluster, as shards."""
 
 import hashlib
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import is_not
 from threading import Thread
 from typing import Any, ClassVar, TypeAlias
 from weakref import finalize
@@ -15,13 +15,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.distributed import tasks
-from coblock.distributed.client import gather_results, plain_errors, send_message, task_key
-from coblock.distributed.replication import DeltaLog, Shards, SparseMemberships, writable
+from coblock.distributed.client import (
+    ClusterError,
+    gather_results,
+    plain_errors,
+    send_message,
+    task_key,
+)
+from coblock.distributed.copies import remove_copies
+from coblock.distributed.labels import CHUNK, keep_labels
+from coblock.distributed.memberships import count_memberships
+from coblock.distributed.replication import DeltaLog, Shards, writable
+from coblock.distributed.sparse import SparseMemberships
 from coblock.distributed.tasks import CellTables, ShardLayout
 from coblock.inference.start import LEAST_DENSITY, degree_scales, link_rates, number_type
 from coblock.io import refuse
 from coblock.kernels import DomainView, Floats, Indices
 from coblock.kernels.spectral import LinkScales
+from coblock.model.blocks import Blocks
 from coblock.model.checks import Kind
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.bernoulli import Bernoulli
@@ -30,6 +41,7 @@ from coblock.model.sums import FAN_IN, chunks
 
 Layouts: TypeAlias = tuple[ShardLayout, ...]  # of each domain
 Task: TypeAlias = Callable[..., Any]
+MOST_NAMES = 100_000  # objects whose names are brought to the client at the end of a fit
 
 
 @dataclass
@@ -41,8 +53,9 @@ class ShardPool:
     shards: Shards
     reshard: Callable[[int], tuple[Layouts, Shards, Any]] | None  # None: a fixed number
     owned: bool  # whether the client is closed with the pool
+    copies: str  # name of the folder with copies of the files, on each worker
     log: DeltaLog = field(init=False)
-    _labels: tuple[list[Indices], tuple[int, ...], Future] | None = None  # of the last snapshot
+    _labels: tuple[list[Any], tuple[int, ...], Future] | None = None  # of the last snapshot
     _last: list[Future] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -83,14 +96,38 @@ class ShardPool:
             out[layout.objects(s)] = result
         return out
 
-    def send_labels(self, labels: list[Indices], clusters: tuple[int, ...]) -> Future:
-        """Return the task whose result is the snapshot of these labels; each is sent once."""
-        sent = self._labels
-        if sent is None or sent[1] != clusters or not all(map(np.array_equal, sent[0], labels)):
-            snapshot = tuple(map(SparseMemberships.from_labels, labels, clusters))
-            future = send_message(self.client, snapshot, "snapshot")
-            sent = self._labels = [label.copy() for label in labels], clusters, future
+    def send_labels(self, labels: list[Any], clusters: tuple[int, ...]) -> Future:
+        """Return the task whose result is the snapshot of these labels; each is sent once.
+
+        Many are sent in pieces, so that few are in memory at a time.
+        """
+        stored, sent = keep_labels(labels), self._labels
+        if sent is None or sent[1] != clusters or any(map(is_not, sent[0], stored)):
+            if sum(label.size for label in stored) <= CHUNK:
+                arrays = [label.read(range(label.size)) for label in stored]
+                snapshot = tuple(map(SparseMemberships.from_labels, arrays, clusters))
+                future = send_message(self.client, snapshot, "snapshot")
+            else:
+                pieces = [
+                    [send_message(self.client, part.astype(kind), "labels") for _, part in chunks]
+                    for chunks, kind in ((x.chunks(), x.stored.kind) for x in stored)
+                ]
+                with plain_errors(self.client):
+                    key = task_key("snapshot")
+                    future = self.client.submit(tasks.join_labels, clusters, pieces, key=key)
+            sent = self._labels = stored, clusters, future
         return sent[2]
+
+    def add_in_tree(self, terms: list[Future]) -> Future:
+        """Return the task whose result is the sum of pairs of tables, added as `tree_sum` does."""
+        with plain_errors(self.client):
+            while len(terms) > 1:
+                groups = [terms[at : at + FAN_IN] for at in range(0, len(terms), FAN_IN)]
+                terms = [
+                    self.client.submit(tasks.add_tables, *each, key=task_key("add"))
+                    for each in groups
+                ]
+        return terms[0]
 
     def send_memberships(self, q: list[Floats]) -> Future:
         """Return the task whose result is the snapshot of these memberships."""
@@ -108,6 +145,9 @@ class ShardPool:
         self.end_fit()
         for futures in self.shards:
             futures.clear()
+        if self.client.status == "running":
+            with suppress(OSError):  # the scheduler was lost
+                self.client.run(remove_copies, self.copies)
         if self.owned:
             with suppress(OSError):  # the scheduler was lost
                 self.client.close()
@@ -130,11 +170,29 @@ class ShardedRelation:
     stored_links: int  # an undirected pair is stored twice
     stored_unseen: int
     shards: ShardPool | None  # None once the workers have released them
-    row_names: tuple[str, ...] | None = None
-    column_names: tuple[str, ...] | None = None
-    _counted: tuple[list[Indices], Floats] | None = field(default=None, repr=False)
+    _names: tuple[Any, ...] = (None, None)  # of rows and columns: tasks, or names once collected
+    _counted: tuple[list[Any], Floats] | None = field(default=None, repr=False)
     _digest: str | None = field(default=None, repr=False)
     likelihood: ClassVar[Likelihood] = Bernoulli()
+
+    @property
+    def row_names(self) -> tuple[str, ...] | None:
+        """Names of the rows, which are brought from the cluster when they are asked for."""
+        return self._collect_names()[0]
+
+    @property
+    def column_names(self) -> tuple[str, ...] | None:
+        """Names of the columns."""
+        return self._collect_names()[1]
+
+    def _collect_names(self) -> tuple[Any, ...]:
+        """Return the names of rows and of columns, which are the same in one domain."""
+        if any(isinstance(names, Future) for names in self._names):
+            distinct = self._names[: len(self.sizes)]
+            found = gather_results(self.pool.client, list(distinct))
+            names = [None if each is None else tuple(each.to_list()) for each in found]
+            self._names = (names[0], names[-1])
+        return self._names
 
     @property
     def repeated(self) -> bool:
@@ -201,29 +259,29 @@ class ShardedRelation:
             refuse("The links of this model are no longer on a cluster. Fit again.", RuntimeError)
         return self.shards
 
-    def count_cells(self, labels: list[Indices], clusters: tuple[int, int]) -> CellTables:
+    def count_cells(self, labels: list[Any], clusters: tuple[int, int]) -> CellTables:
         """Return the numbers of links and of unseen cells of each block of a hard partition.
 
         The last counts are reused where clusters were merged or renumbered since.
         """
+        labels = keep_labels(labels)
         tables = self._merge_counts(labels, clusters) or self._count(labels, clusters)
         self.remember_counts(labels, *tables)
         return tables
 
-    def remember_counts(self, labels: list[Indices], links: Floats, unseen: Floats) -> None:
+    def remember_counts(self, labels: list[Any], links: Floats, unseen: Floats) -> None:
         """Keep copies of the counts of these labels."""
-        self._counted = [label.copy() for label in labels], np.stack((links, unseen))
+        self._counted = list(labels), np.stack((links, unseen))
 
-    def _merge_counts(self, labels: list[Indices], clusters: tuple[int, int]) -> CellTables | None:
+    def _merge_counts(self, labels: list[Any], clusters: tuple[int, int]) -> CellTables | None:
         """Return the counts from the last ones, None if a cluster was split since."""
         if self._counted is None:
             return None
         before, tables = self._counted
         targets = []  # the new number of each cluster
         for old, new in zip(before, labels, strict=True):
-            target = np.zeros(int(old.max()) + 1, dtype=np.int32)
-            target[old] = new
-            if not np.array_equal(target[old], new):
+            target = new.map_from(old)
+            if target is None:
                 return None
             targets.append(target)
         merged = np.zeros((2, *clusters))
@@ -232,7 +290,7 @@ class ShardedRelation:
             np.add.at(out, np.ix_(rows, columns), table[: rows.size, : columns.size])
         return merged[0], merged[1]
 
-    def _count(self, labels: list[Indices], clusters: tuple[int, int]) -> CellTables:
+    def _count(self, labels: list[Any], clusters: tuple[int, int]) -> CellTables:
         """Count the cells on the workers."""
         snapshot = self.pool.send_labels(labels, clusters[: len(labels)])
         tables = self.pool.map("count", tasks.count_cells, self.pool.shards[0], snapshot)
@@ -245,11 +303,19 @@ class ShardedRelation:
         Chunks of rows are added one after another, then their sums in a tree, as on one machine.
         Sums of hard labels are whole numbers in any order.
         """
-        pool, layout = self.pool, self.pool.layouts[0]
-        pool.log.reset()  # the replicas belong to other memberships
+        self.pool.log.reset()  # the replicas belong to other memberships
         if all((labels >= 0).all() for labels in hard):
             return self._count(hard, (q[0].shape[1], q[-1].shape[1]))
-        snapshot, spans = pool.send_memberships(q), layout.in_order()
+        return self.sum_expected(self.pool.send_memberships(q))
+
+    def count_memberships(self, memberships: list[Any]) -> Blocks:
+        """Return the blocks of memberships that are not in memory."""
+        return count_memberships(self, memberships)
+
+    def sum_expected(self, snapshot: Future) -> CellTables:
+        """Return the sums over the cells of the memberships of a snapshot."""
+        pool, layout = self.pool, self.pool.layouts[0]
+        spans = layout.in_order()
         with plain_errors(pool.client):
             terms: list[Any] = []
             for chunk in chunks(layout.size):
@@ -261,15 +327,7 @@ class ShardedRelation:
                         key = task_key("expect")
                         sums = pool.client.submit(tasks.add_expected_cells, *message, key=key)
                 terms.append(sums)
-            while len(terms) > 1:
-                groups = [terms[at : at + FAN_IN] for at in range(0, len(terms), FAN_IN)]
-                keys = [task_key("add") for _ in groups]
-                submit = pool.client.submit
-                terms = [
-                    submit(tasks.add_tables, *each, key=k)
-                    for k, each in zip(keys, groups, strict=True)
-                ]
-        ((links, unseen),) = gather_results(pool.client, terms)
+        ((links, unseen),) = gather_results(pool.client, [pool.add_in_tree(terms)])
         return writable(links), writable(unseen)
 
     def cells_by_object(self, d: int) -> list[NDArray[Any]]:
@@ -281,7 +339,10 @@ class ShardedRelation:
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes the data from others: shape, names, cells of every object."""
         if self._digest is None:
-            digest = hashlib.sha256(json.dumps([self.row_names, self.column_names]).encode())
+            with plain_errors(self.pool.client):
+                key = task_key("digest")
+                names = self.pool.client.submit(tasks.digest_names, *self._names, key=key)
+            digest = hashlib.sha256(gather_results(self.pool.client, [names])[0])
             for counts in (*self.cells_by_object(0), *self.cells_by_object(1)):
                 digest.update(np.ascontiguousarray(counts).data)
             self._digest = digest.hexdigest()
@@ -306,6 +367,10 @@ class ShardedRelation:
     def release(self) -> None:
         """Free the memory of the workers."""
         if self.shards is not None:
+            if any(isinstance(names, Future) for names in self._names):
+                with suppress(ClusterError, OSError):  # the scheduler may be lost
+                    self._collect_names()
+            self._names = tuple(None if isinstance(n, Future) else n for n in self._names)
             self.shards.close()
             self.shards = None
 
@@ -313,13 +378,18 @@ class ShardedRelation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._counted = None
         if kind is None:
+            if sum(self.shape) <= MOST_NAMES:
+                self._collect_names()
             self.pool.end_fit()
         else:
+            self._names = (None, None)
             self.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"shards": None, "_counted": None}
+        names = self._collect_names()
+        return self.__dict__ | {"shards": None, "_counted": None, "_names": names}
 
 
 @dataclass(frozen=True, slots=True)

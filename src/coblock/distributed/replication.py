@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain
 from threading import Lock
 from typing import Any, TypeAlias, cast
@@ -22,13 +21,12 @@ from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from numpy.typing import NDArray
 
 from coblock.distributed.client import gather_results, plain_errors, send_message, task_key
+from coblock.distributed.sparse import DomainReplica, SparseMemberships
 from coblock.kernels import BlockTables, DomainView, Floats, Incidence, Indices
-from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
 from coblock.model.checks import KINDS, Kind
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.relation import BinaryRelation
-from coblock.model.state import reorder_labels
 from coblock.model.sums import FAN_IN, PartialSums
 
 DOMAINS = ("rows", "columns")
@@ -40,45 +38,6 @@ NO_CELLS = Incidence(NO_OFFSET, NO_ENDS, NO_OFFSET, NO_ENDS)
 NO_RELATION = BinaryRelation("bipartite", (0, 0), ((NO_CELLS,), (NO_CELLS,)), NOTHING, NOTHING)
 Counts: TypeAlias = tuple[NDArray[Any], ...]  # changes of m, links and unseen cells
 Shards: TypeAlias = tuple[list[Future], ...]  # of each domain
-
-
-@dataclass(frozen=True)
-class SparseMemberships:
-    """Memberships of some objects as they are sent: labels where hard, else nonzero entries."""
-
-    clusters: int
-    hard: NDArray[Any]  # (objects,) cluster of a hard assignment, -1 for a soft one
-    start: NDArray[np.int64]  # (soft objects + 1,) into ``cluster`` and ``value``
-    cluster: NDArray[Any]
-    value: Floats
-
-    @classmethod
-    def from_labels(cls, labels: Indices, clusters: int) -> "SparseMemberships":
-        """Return the memberships of hard labels."""
-        hard = labels.astype(np.min_scalar_type(-clusters))
-        return cls(clusters, hard, np.zeros(1, np.int64), np.zeros(0, np.int8), np.zeros(0))
-
-    @classmethod
-    def from_dense(cls, q: Floats) -> "SparseMemberships":
-        """Return the memberships of a table (objects, clusters)."""
-        kind, hard = np.min_scalar_type(-q.shape[1]), hard_labels(np.ascontiguousarray(q))
-        soft = q[hard < 0]
-        row, cluster = np.nonzero(soft)
-        start = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(soft)))))
-        entries = (start.astype(np.int64), cluster.astype(kind), soft[row, cluster])
-        return cls(q.shape[1], hard.astype(kind), *entries)
-
-    def to_dense(self) -> Floats:
-        """Return the memberships as a table (objects, clusters)."""
-        return DomainReplica.from_sparse(self).dense(range(self.hard.size))
-
-    @cached_property
-    def unpacked(self) -> "DomainReplica":
-        """The memberships as kernels read them, shared by the tasks of a worker."""
-        return DomainReplica.from_sparse(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "unpacked"}
 
 
 Snapshot: TypeAlias = tuple[SparseMemberships, ...]  # of all objects, by domain
@@ -94,6 +53,7 @@ class BatchDelta:
     sums: PartialSums  # over parts: log normalisers, entropies, changes of m, links and unseen
     counts: Counts | None = None  # changes by labels: whole numbers, which are not in ``sums``
     probability: list[SparseMemberships] = field(default_factory=list)  # where labels were drawn
+    moved: int = 0  # objects with a new label
 
     @classmethod
     def merge(cls, deltas: Sequence["BatchDelta"]) -> "BatchDelta":
@@ -108,7 +68,8 @@ class BatchDelta:
         memberships = list(chain.from_iterable(delta.memberships for delta in deltas))
         probability = list(chain.from_iterable(delta.probability for delta in deltas))
         sums = PartialSums.merge([delta.sums for delta in deltas])
-        return cls(first.version, first.d, memberships, sums, counts, probability)
+        moved = sum(delta.moved for delta in deltas)
+        return cls(first.version, first.d, memberships, sums, counts, probability, moved)
 
     @property
     def changes(self) -> Counts:
@@ -136,50 +97,6 @@ def merge_deltas(*deltas: BatchDelta | StaleReplica) -> BatchDelta | StaleReplic
         if isinstance(delta, StaleReplica):
             return delta
     return BatchDelta.merge(cast(Sequence[BatchDelta], deltas))
-
-
-@dataclass(slots=True)
-class DomainReplica:
-    """Memberships of one domain, as kernels read them."""
-
-    clusters: int
-    hard: Indices  # -1 where soft
-    q: Floats  # rows of hard objects are not valid; unwritten pages use no memory
-
-    @classmethod
-    def from_sparse(cls, memberships: SparseMemberships) -> "DomainReplica":
-        """Return a replica of the memberships of all objects."""
-        size, K = memberships.hard.size, memberships.clusters
-        replica = cls(K, np.empty(size, np.int32), np.zeros((0, K)))
-        replica.update(range(size), memberships)
-        return replica
-
-    def update(self, objects: range, memberships: SparseMemberships) -> None:
-        """Write the memberships of some objects."""
-        hard, cluster = memberships.hard, memberships.cluster
-        self.hard[objects.start : objects.stop] = hard
-        if cluster.size:
-            if not len(self.q):
-                self.q = np.zeros((self.hard.size, self.clusters))
-            soft = objects.start + np.flatnonzero(hard < 0)
-            self.q[soft] = 0.0
-            self.q[np.repeat(soft, np.diff(memberships.start)), cluster] = memberships.value
-
-    def reorder(self, order: Indices) -> None:
-        """Put the clusters in another order."""
-        soft = np.flatnonzero(self.hard < 0)
-        if soft.size:
-            self.q[soft] = self.q[soft][:, order]
-        self.hard = reorder_labels(self.hard, order)
-
-    def dense(self, objects: range) -> Floats:
-        """Return the memberships of some objects as a table."""
-        hard = self.hard[objects.start : objects.stop]
-        q, rows = np.zeros((hard.size, self.clusters)), np.flatnonzero(hard >= 0)
-        q[rows, hard[rows]] = 1.0
-        if rows.size < hard.size:
-            q[hard < 0] = self.q[objects.start : objects.stop][hard < 0]
-        return q
 
 
 @dataclass(slots=True)
@@ -228,7 +145,7 @@ class WorkerState(WorkerPlugin):
 
 
 Update: TypeAlias = Callable[..., BatchDelta]  # of a shard, with a replica
-Batch: TypeAlias = tuple[int, Indices, list[dict[int, Update]]]  # domain, objects, updates by shard
+Batch: TypeAlias = tuple[int, range, list[dict[int, Update]]]  # domain, objects, updates by shard
 
 
 def run_batch(
@@ -319,7 +236,7 @@ class DeltaLog:
         batches: list[Batch],
         hyper: Hyperparameters,
         blocks: Blocks,
-    ) -> Iterator[tuple[Indices, BatchDelta]]:
+    ) -> Iterator[tuple[range, BatchDelta]]:
         """Run the batches of a sweep; yield the objects and the delta of each.
 
         The caller applies the delta to the client's state before it asks for the next batch.

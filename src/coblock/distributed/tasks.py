@@ -1,6 +1,8 @@
 """What runs on workers: shards, and tasks that run the kernels of the local fit on one shard."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -16,13 +18,14 @@ from coblock.distributed.replication import (
     Counts,
     Replica,
     Snapshot,
-    SparseMemberships,
     compact_counts,
     domain_view,
     writable,
 )
+from coblock.distributed.sparse import SparseMemberships
+from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import NO_TABLE, empty_batch_result, label_kernel, parts
-from coblock.inference.start import cell_counts, expected_degrees, link_product
+from coblock.inference.start import cell_counts, expected_degrees, link_product, thread_pools
 from coblock.kernels import DomainView, Floats, Incidence, Indices, moves
 from coblock.kernels.cvb0 import update_batch
 from coblock.kernels.gather import add_label_counts, add_outer_sums, relabel
@@ -31,7 +34,7 @@ from coblock.kernels.score import score_tables
 from coblock.kernels.spectral import LinkScales
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
-from coblock.model.sums import PartialSums, segment
+from coblock.model.sums import PartialSums, segment, sum_chunk
 
 Tables: TypeAlias = Sequence[NDArray[Any]]  # n, N (trials, 2, L) and m (trials, 2) of both sides
 CellTables: TypeAlias = tuple[Floats, Floats]  # links and unseen cells of each block
@@ -100,13 +103,17 @@ class ShardLayout:
         pairs = [(s, span) for s, of_shard in enumerate(self._spans) for span in of_shard if span]
         return sorted(pairs, key=lambda pair: pair[1].start)
 
+    def positions(self) -> Iterator[tuple[int, int, range]]:
+        """Yield the shard, the first position in it and the objects of each span, ascending."""
+        held = [0] * self.shards
+        for s, span in self.in_order():
+            yield s, held[s], span
+            held[s] += len(span)
+
     def find(self, objects: Indices) -> tuple[Indices, Indices]:
         """Return the shards of objects, and their positions in them."""
-        spans, held = self.in_order(), np.zeros(self.shards, np.int64)
-        table = np.empty((3, len(spans)), np.int64)  # first object, its shard and its position
-        for number, (s, span) in enumerate(spans):
-            table[:, number] = span.start, s, held[s]
-            held[s] += len(span)
+        spans = [(span.start, s, at) for s, at, span in self.positions()]
+        table = np.array(spans, np.int64).T  # first object, its shard and its position
         at = np.searchsorted(table[0], objects, side="right") - 1
         first, shard, position = table[:, at]
         return shard.astype(np.int32), (position + objects - first).astype(np.int32)
@@ -177,7 +184,7 @@ def give_labels(
     replica: Replica,
     *,
     b: int | None = None,
-    uniform: Floats | None = None,
+    uniform: tuple[UniformDraws, range] | None = None,
     probability: bool = False,
 ) -> BatchDelta:
     """Give the objects of a batch new labels; in two domains count the changes, too.
@@ -191,7 +198,9 @@ def give_labels(
     label = replica.domains[d].hard[shard.objects if b is None else np.array(objects)]
     own = shard.view(cells, NO_TABLE, label, replica.blocks.m[d], replica.hyper.alpha[d])
     kernel, tables = label_kernel(own, replica.tables(d), other.m)
-    numbers = np.empty(0) if uniform is None else writable(uniform)
+    numbers = np.empty(0)
+    if uniform is not None:
+        numbers = uniform[0].draw(uniform[1].start, uniform[1].stop)
     fresh, log_normaliser = np.empty_like(label), np.empty(label.size)
     chance = np.zeros((label.size, own.m.size) if probability else (0, 0))
     every = np.arange(label.size, dtype=np.int32)
@@ -211,7 +220,8 @@ def give_labels(
         counts = count_moves(
             cells, label, fresh, [other.hard], (own.m.size, other.m.size), some_unseen
         )
-    return BatchDelta(replica.version + 1, d, new, partial_sums, counts, chances)
+    moved = int(np.count_nonzero(fresh != label))
+    return BatchDelta(replica.version + 1, d, new, partial_sums, counts, chances, moved)
 
 
 def count_moves(
@@ -282,6 +292,45 @@ def add_expected_cells(
     links, unseen = (np.zeros(shape) if sums is None else sums[t].copy() for t in (0, 1))
     add_outer_sums(cells, q, other.q, other.hard, links, unseen)
     return links, unseen
+
+
+def join_labels(clusters: tuple[int, ...], domains: Sequence[Sequence[NDArray[Any]]]) -> Snapshot:
+    """Return the snapshot of labels that were sent in pieces."""
+    labels = map(np.concatenate, domains)
+    return tuple(map(SparseMemberships.from_labels, labels, clusters))
+
+
+def digest_names(*names: Any) -> bytes:
+    """Return what distinguishes the names of rows and of columns from others."""
+    lists = [None if each is None else list(each) for each in names]
+    return hashlib.sha256(json.dumps(lists).encode()).digest()
+
+
+def join_memberships(
+    layouts: Sequence[ShardLayout],
+    orders: Sequence[Indices],
+    shards: Sequence[Sequence[SparseMemberships]],
+) -> Snapshot:
+    """Return the snapshot of the memberships of the shards of each domain."""
+    snapshot = []
+    for layout, order, of_domain in zip(layouts, orders, shards, strict=True):
+        parts = [of_domain[s].rows(at, at + len(span)) for s, at, span in layout.positions()]
+        snapshot.append(SparseMemberships.concatenate(parts).reorder(order))
+    return tuple(snapshot)
+
+
+def take_rows(
+    memberships: SparseMemberships, order: Indices, first: int, stop: int
+) -> SparseMemberships:
+    """Return the memberships of consecutive objects of a shard."""
+    return memberships.rows(first, stop).reorder(order)
+
+
+def sum_rows(parts: Sequence[SparseMemberships], pairs: bool) -> CellTables:
+    """Return the sums over consecutive objects that are one term of the sum over all."""
+    q = np.ascontiguousarray(np.concatenate([part.to_dense() for part in parts]))
+    with thread_pools().limit(limits=1):
+        return sum_chunk(q, pairs=pairs)
 
 
 def add_tables(*sums: CellTables) -> CellTables:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from coblock.inference.phase import Clock, Outcome, fraction_moved
+from coblock.inference.phase import Clock, Outcome
 from coblock.inference.settings import SEARCH
 from coblock.inference.start import (
     NormalisedLinks,
@@ -18,6 +18,7 @@ from coblock.kernels import Floats, Indices
 from coblock.kernels.degree_splits import split_cluster
 from coblock.kernels.degrees import merge_while_gaining, sweep_objects
 from coblock.model.degrees import DegreeChoice, DegreePartition
+from coblock.model.labels import fraction_moved
 from coblock.model.partition import Partition, numbered
 from coblock.model.relation import BinaryRelation
 from coblock.model.trace import SweepRecord

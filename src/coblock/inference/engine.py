@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from coblock.inference.draws import UniformDraws
 from coblock.inference.settings import SEARCH
 from coblock.inference.start import Map, NormalisedLinks, Products, serial_map
 from coblock.kernels import BlockTables, DomainView, Floats, Indices, Offsets, cvb0
@@ -60,13 +61,18 @@ class Schedule:
 
     def batches(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, Indices]]:
         """Yield domain and objects of each batch; rows and columns alternate in proportion."""
+        for d, objects in self.spans(sizes):
+            yield d, np.arange(objects.start, objects.stop, dtype=np.int32)
+
+    def spans(self, sizes: tuple[int, ...]) -> Iterator[tuple[int, range]]:
+        """Yield the same as :meth:`batches`, with the objects as ranges."""
         size = [self.size_of(sizes, d) for d in range(len(sizes))]
         count = [-(-objects // s) for objects, s in zip(sizes, size, strict=True)]
         done = [0] * len(sizes)
         while done != count:
             d = 0 if len(sizes) == 1 or next_is_row(*done, *count) else 1
             first = done[d] * size[d]
-            yield d, np.arange(first, min(first + size[d], sizes[d]), dtype=np.int32)
+            yield d, range(first, min(first + size[d], sizes[d]))
             done[d] += 1
 
 
@@ -83,7 +89,7 @@ NO_TABLE = np.empty((0, 0))
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-Split: TypeAlias = tuple[float, NDArray[np.int8]]  # gain, and the side of each member
+Split: TypeAlias = tuple[float, Any]  # gain, and the side of each member, for `split_labels`
 
 
 class SoftSweep(NamedTuple):
@@ -104,7 +110,7 @@ class Engine(Protocol):
     def sweep_labels(
         self,
         partition: Partition,
-        uniform: Floats | None = None,
+        uniform: Floats | UniformDraws | None = None,
         *,
         limits: tuple[int, ...] | None = None,
         open_clusters: bool = False,
@@ -122,7 +128,10 @@ class Engine(Protocol):
     def sweep_memberships(self, state: SoftState, step: float = 1.0) -> SoftSweep:
         """Update all memberships by CVB0; they move the fraction ``step`` of the way."""
 
-    def conditional_memberships(self, partition: Partition) -> list[Floats]:
+    def keep_labels(self, labels: list[Any]) -> list[Any]:
+        """Return labels as the engine keeps them: arrays, or ones that are not in memory."""
+
+    def conditional_memberships(self, partition: Partition) -> list[Any]:
         """Return p(z_i | all other labels) of every object, by domain; no label changes."""
 
     def propose_splits(self, partition: Partition, d: int, rng: np.random.Generator) -> list[Split]:
@@ -174,7 +183,7 @@ class LocalEngine:
     def sweep_labels(
         self,
         partition: Partition,
-        uniform: Floats | None = None,
+        uniform: Floats | UniformDraws | None = None,
         *,
         limits: tuple[int, ...] | None = None,
         open_clusters: bool = False,
@@ -182,6 +191,7 @@ class LocalEngine:
     ) -> float:
         """Give every object a new label; see :class:`Engine`."""
         sizes, total = partition.relation.sizes, 0.0
+        uniform = uniform.draw() if isinstance(uniform, UniformDraws) else uniform
         numbers = [NO_NUMBERS] * 2 if uniform is None else np.split(uniform, [sizes[0]])
         tables = [NO_TABLE] * 2 if probability is None else probability
         if self.schedule.is_sequential(sizes):
@@ -260,7 +270,11 @@ class LocalEngine:
 
         return self.map(update, parts(objects.size)), fresh
 
-    def conditional_memberships(self, partition: Partition) -> list[Floats]:
+    def keep_labels(self, labels: list[Any]) -> list[Any]:
+        """Return the same arrays."""
+        return labels
+
+    def conditional_memberships(self, partition: Partition) -> list[Any]:
         """Return p(z_i | all other labels) of every object; see :class:`Engine`."""
         found = []
         for d, size in enumerate(partition.relation.sizes):

@@ -34,6 +34,7 @@ from coblock.kernels import Floats, Indices
 from coblock.model.degrees import DegreeChoice
 from coblock.model.grouping import GroupedRelation, group
 from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.labels import HardMemberships, StoredLabels, one_cluster
 from coblock.model.partition import Partition, initial_hyper
 from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result, make_result
@@ -106,7 +107,7 @@ class Start:
         q = found.memberships
         if q is None:
             assert labels is not None
-            q = soft_labels(labels, 1.0)
+            q = certain_memberships(labels)
         relation = self.relation
         if isinstance(relation, GroupedRelation):
             assert labels is not None
@@ -187,7 +188,7 @@ class Start:
             hyper = self._shared_hyper()
         else:
             assert before.partition is not None
-            q = soft_labels(before.partition.labels, 1.0)
+            q = soft_labels(list(map(np.asarray, before.partition.labels)), 1.0)
             hyper = before.hyper
         if not settings.shared_prior:
             hyper = hyper.for_each_block((q[0].shape[1], q[-1].shape[1]), settings.block_hyperprior)
@@ -229,7 +230,7 @@ class Start:
         few = tuple(min(SEARCH.few_start_clusters, K) for K in most)
         many = self._partition(spectral.labels(most))
         starts = [
-            [np.zeros_like(label) for label in many.labels],
+            list(map(one_cluster, many.labels)),
             many.labels,
             spectral.labels(few),
         ]
@@ -277,7 +278,8 @@ class Start:
     def _partition(self, labels: list[Indices]) -> Partition:
         """Return the partition of these labels."""
         hyper, fixed = self._shared_hyper(), self.settings.rule == "fixed"
-        return Partition.from_labels(self.relation, labels, hyper, fixed=fixed)
+        kept = self.engine.keep_labels(labels)
+        return Partition.from_labels(self.relation, kept, hyper, fixed=fixed)
 
     def _sweep_softly(self, q: list[Floats]) -> list[Indices]:
         """Return the most probable labels after CVB0 sweeps from these memberships."""
@@ -393,6 +395,13 @@ def set_engine(start: Start, engine: Engine) -> None:
     name = None if start.phase is None else start.settings.phases[start.position]
     if name not in {None, "gibbs", "degrees"}:
         start.phase.engine = engine  # type: ignore[union-attr]
+
+
+def certain_memberships(labels: list[Any]) -> list[Any]:
+    """Return memberships of 1 in the clusters of labels, stored as these are."""
+    if isinstance(labels[0], StoredLabels):
+        return [HardMemberships(label, np.flatnonzero(label.count(1))[-1] + 1) for label in labels]
+    return list(soft_labels(labels, 1.0))
 
 
 def best_of(results: list[Result], settings: Settings) -> Result:

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.inference.engine import Engine
-from coblock.inference.phase import Clock, Outcome, fraction_moved, label_record
+from coblock.inference.phase import Clock, Outcome, label_record
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats
 from coblock.kernels.bernoulli import LARGEST, SMALLEST
 from coblock.kernels.gibbs import rising_tables
 from coblock.kernels.split_merge import split_or_merge
+from coblock.model.labels import fraction_moved
 from coblock.model.likelihoods import Likelihood, Rule, Statistics
 from coblock.model.partition import Partition
 from coblock.model.result import Sample

@@ -7,6 +7,7 @@ from coblock.inference.settings import SEARCH
 from coblock.inference.start import thread_pools
 from coblock.kernels import Indices
 from coblock.kernels.moves import current_values, merge_gains, merge_pairs
+from coblock.model.labels import one_cluster, split_labels
 from coblock.model.partition import Partition
 
 
@@ -80,9 +81,8 @@ def split(
     if not splits:
         return 0
     before = partition.copy() if partition.relation.repeated else None
-    label = partition.labels[d]
-    for new, (_, k, side) in enumerate(splits, start=K):
-        label[np.flatnonzero(label == k)[side == 1]] = new
+    chosen = [(k, new, side) for new, (_, k, side) in enumerate(splits, start=K)]
+    partition.labels[d] = split_labels(partition.labels[d], chosen)
     partition.renumber()
     if before is not None:
         merge(partition, d, engine)
@@ -113,8 +113,7 @@ def split_and_learn(
         gain, side = proposed[k]
         if not np.isfinite(gain):
             return done
-        label = trial.labels[d]
-        label[np.flatnonzero(label == k)[side == 1]] = len(proposed)
+        trial.labels[d] = split_labels(trial.labels[d], [(k, len(proposed), side)])
         trial.renumber()
         trial.learn()
         if trial.log_joint() <= partition.log_joint() + SEARCH.least_gain:
@@ -133,7 +132,7 @@ def collapse(partition: Partition) -> bool:
     trials = [
         Partition.from_labels(
             partition.relation,
-            [np.zeros_like(label) if d in one else label.copy() for d, label in enumerate(labels)],
+            [one_cluster(label) if d in one else label.copy() for d, label in enumerate(labels)],
             partition.start_hyper(),
             fixed=partition.fixed,
         )

@@ -66,8 +66,3 @@ def label_record(
     clusters, evidence = partition.blocks.in_use, partition.log_joint()
     change = 2.0 * moved if change is None else change
     return SweepRecord(number, change, leave_one_out, evidence, *clusters, clock(), moved)
-
-
-def fraction_moved(before: list[Indices], after: list[Indices]) -> float:
-    """Return the fraction of labels that differ, in the domain where it is larger."""
-    return max(float((old != new).mean()) for old, new in zip(before, after, strict=True))

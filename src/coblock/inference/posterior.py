@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import Engine, largest_change
 from coblock.inference.gibbs import sample_hyperparameters, split_and_merge
-from coblock.inference.phase import Clock, Outcome, fraction_moved, label_record
+from coblock.inference.phase import Clock, Outcome, label_record
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Indices
+from coblock.model.labels import fraction_moved
 from coblock.model.partition import Partition
 from coblock.model.result import Sample, fraction_apart, match_memberships
 from coblock.model.trace import SweepRecord
@@ -222,6 +224,8 @@ class PosteriorAverage:
             self.partition = trial
             return trial, fraction_moved(old.labels, trial.labels), leave_one_out
         self.mode_q = self.engine.conditional_memberships(self.partition)
+        if self.samples_wanted:  # they are few objects then
+            self.mode_q = list(map(np.asarray, self.mode_q))
         return old, 0.0, leave_one_out
 
     def _sample_labels(self) -> tuple[Partition, float, float]:
@@ -233,7 +237,7 @@ class PosteriorAverage:
         else:
             old = [total.copy() for total in self.sample_sum]
         before = [labels.copy() for labels in self.sample.labels]
-        uniform = self.rng.random(sum(self.partition.relation.sizes))
+        uniform = UniformDraws.take(self.rng, sum(self.partition.relation.sizes))
         leave_one_out = self.engine.sweep_labels(self.sample, uniform, probability=self.sample_sum)
         self.samples += 1
         counts = (max(self.samples - 1, 1), self.samples)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import Engine
 from coblock.inference.moves import (
     collapse,
@@ -13,9 +14,10 @@ from coblock.inference.moves import (
     split,
     split_and_learn,
 )
-from coblock.inference.phase import Clock, Outcome, fraction_moved, label_record
+from coblock.inference.phase import Clock, Outcome, label_record
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Indices
+from coblock.model.labels import fraction_moved
 from coblock.model.partition import Partition
 from coblock.model.trace import SweepRecord
 
@@ -138,7 +140,8 @@ class Search:
         """Update every label once, to the best or a drawn one, and learn the hyperparameters."""
         partition = self.partition
         before = [label.copy() for label in partition.labels]
-        uniform = None if self.climbing else self.rng.random(sum(partition.relation.sizes))
+        objects = sum(partition.relation.sizes)
+        uniform = None if self.climbing else UniformDraws.take(self.rng, objects)
         leave_one_out = self.engine.sweep_labels(
             partition, uniform, limits=self.limits, open_clusters=True
         )

@@ -31,6 +31,7 @@ from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
 from coblock.model.degrees import DegreeChoice, DegreeModel, DegreePartition, places_of
 from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.labels import Collected, StoredLabels, StoredMemberships
 from coblock.model.partition import Partition
 from coblock.model.result import Result, Sample, count_blocks
 from coblock.model.state import SoftState
@@ -57,6 +58,10 @@ def pack(value: Any, name: str, tensors: Tensors) -> Any:  # noqa: PLR0911 - one
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, StoredLabels | StoredMemberships):
+        value = np.asarray(value)
+    elif isinstance(value, Collected):
+        value = list(value)
     if isinstance(value, np.ndarray):  # in its order in memory: sums depend on it in the last bits
         by_column = value.flags.f_contiguous and not value.flags.c_contiguous
         tensors[name] = np.ascontiguousarray(value.T if by_column else value)

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices
-from coblock.kernels.memberships import column_sums
+from coblock.model.labels import StoredLabels, count_labels
 from coblock.model.likelihoods import Statistics
 from coblock.model.relation import RelationData
+from coblock.model.sums import sum_memberships
 
 
 @dataclass(slots=True)
@@ -40,9 +41,10 @@ class Blocks:
     ) -> "Blocks":
         """Count the cells of a hard partition, with room for so many clusters of each domain."""
         pairs = zip(labels, clusters or (0,) * len(labels), strict=True)
-        m = [np.bincount(label, minlength=K).astype(np.float64) for label, K in pairs]
+        m = [count_labels(label, K).astype(np.float64) for label, K in pairs]
         for sizes, label, copies in zip(m, labels, relation.copies, strict=False):
-            sizes[label[-1]] += copies - 1.0
+            if copies > 1.0:
+                sizes[label[-1]] += copies - 1.0
         shape = (m[0].size, m[-1].size)
         links, unseen = relation.count_cells(labels, shape)
         self_pairs = np.diag(m[0]) if relation.repeated else np.zeros(shape)
@@ -55,13 +57,14 @@ class Blocks:
     ) -> "Blocks":
         """Add up the memberships of the two ends of all cells."""
         links, unseen = relation.expected_cells(q, hard)
-        self_pairs = q[0].T @ q[0] if relation.repeated else np.zeros(links.shape)
+        sums = [sum_memberships(each, pairs=relation.repeated) for each in q]
+        self_pairs = sums[0][1] if relation.repeated else np.zeros(links.shape)
         if relation.repeated and relation.copies[0] > 1.0:
             self_pairs += (relation.copies[0] - 1.0) * np.outer(q[0][-1], q[0][-1])
         directed = relation.repeated and not relation.symmetric
         own = own_cells(relation) @ q[0] if directed else np.zeros((2, q[0].shape[1]))
-        pairs = zip(q, relation.copies, strict=False)
-        m = [column_sums(each) + (copies - 1.0) * each[-1] for each, copies in pairs]
+        terms = zip(sums, q, relation.copies, strict=False)
+        m = [sizes + (copies - 1.0) * each[-1] for (sizes, _), each, copies in terms]
         return cls(relation, m, links, unseen, self_pairs, own)
 
     def derive_tables(self) -> None:
@@ -169,7 +172,11 @@ def own_cells(relation: RelationData) -> Floats:
 
 
 def own_counts(relation: RelationData, label: Indices, clusters: int) -> Floats:
-    """Return the cells of objects with themselves by cluster; 0 if the relation is not directed."""
-    if relation.repeated and not relation.symmetric:
+    """Return the cells of objects with themselves by cluster; 0 if the relation is not directed.
+
+    Relations with stored labels have none.
+    """
+    some = relation.repeated and not relation.symmetric
+    if some and not isinstance(label, StoredLabels):
         return np.array([np.bincount(label, cells, clusters) for cells in own_cells(relation)])
     return np.zeros((2, clusters))

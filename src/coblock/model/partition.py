@@ -10,6 +10,7 @@ from coblock.kernels import BlockTables, DomainView, Floats, Indices
 from coblock.kernels.gather import relabel
 from coblock.model.blocks import Blocks, own_counts
 from coblock.model.hyperparameters import Hyperparameters, crp_concentration, crp_log_probability
+from coblock.model.labels import count_labels, map_labels
 from coblock.model.relation import RelationData
 
 NO_MEMBERSHIPS = np.zeros((0, 0))
@@ -67,7 +68,7 @@ class Partition:
 
     def merge_clusters(self, d: int, label: Indices) -> None:
         """Give the members of each cluster of domain ``d`` this label; add the counts up."""
-        self.labels[d] = label[self.labels[d]]
+        self.labels[d] = map_labels(self.labels[d], label)
         self.blocks.merge(d, label)
         self.drop_empty()
 
@@ -177,6 +178,6 @@ def initial_hyper(relation: RelationData) -> Hyperparameters:
 
 def numbered(labels: list[Any]) -> list[Indices]:
     """Return labels 0 to K-1 for each domain, every one in use, in the order of the old ones."""
-    used = [np.bincount(label) > 0 for label in labels]
-    pairs = zip(labels, used, strict=True)
-    return [(np.cumsum(in_use, dtype=np.int32) - np.int32(1))[label] for label, in_use in pairs]
+    used = [count_labels(label) > 0 for label in labels]
+    numbers = [np.cumsum(in_use, dtype=np.int32) - np.int32(1) for in_use in used]
+    return list(map(map_labels, labels, numbers))

@@ -11,6 +11,7 @@ from coblock.kernels.memberships import hard_labels
 from coblock.model.blocks import Blocks
 from coblock.model.degrees import DegreeChoice
 from coblock.model.hyperparameters import Hyperparameters
+from coblock.model.labels import StoredMemberships, collected, count_labels, map_labels
 from coblock.model.partition import Partition
 from coblock.model.state import by_size
 from coblock.model.trace import SweepRecord
@@ -52,7 +53,7 @@ class Result:
     """
 
     relation: Any  # Relation, or one whose cells are on a cluster
-    memberships: list[Floats]  # per domain (objects, K)
+    memberships: list[Floats]  # per domain (objects, K); on a cluster collected when asked for
     labels: list[Indices]  # per domain (objects,)
     hyper: Hyperparameters
     blocks: Blocks
@@ -113,13 +114,17 @@ def make_result(
     if labels is None:
         labels = [q.argmax(axis=1).astype(np.int32) for q in memberships]
     orders = []
-    for q, label in zip(memberships, labels, strict=True):
-        orders.append(by_size(np.bincount(label, minlength=q.shape[1])))
+    for d, label in enumerate(labels):
+        q = memberships[d]
+        orders.append(by_size(count_labels(label, q.shape[1])))
+        if isinstance(q, StoredMemberships):
+            memberships[d] = q.reorder(orders[-1])
+            continue
         for some in np.array_split(q, -(-len(q) // CHUNK)):
             some[:] = some[:, orders[-1]]
     del q  # of the last domain, before the counts are made
     ranks = [np.argsort(order).astype(np.int32) for order in orders]
-    labels = [rank[label] for rank, label in zip(ranks, labels, strict=True)]
+    labels = list(map(map_labels, labels, ranks))
     hyper, samples = hyper.select(orders), samples or []
     blocks = count_blocks(relation, memberships, labels, sampled=bool(samples))
     log_evidence = Partition.from_labels(relation, [z.copy() for z in labels]).log_joint()
@@ -127,7 +132,15 @@ def make_result(
         assert degrees.corrected_evidence is not None
         log_evidence = degrees.corrected_evidence
         degrees = replace(degrees, model=degrees.model.reorder(orders))
-    fitted = (memberships, labels, hyper, blocks, log_evidence, trace, converged)
+    fitted = (
+        collected(memberships),
+        collected(labels),
+        hyper,
+        blocks,
+        log_evidence,
+        trace,
+        converged,
+    )
     order = ranks if sticks else None
     return Result(relation, *fitted, samples, sticks=order, degrees=degrees)
 
@@ -139,6 +152,8 @@ def count_blocks(
 
     Predictions of a result with samples average over these.
     """
+    if isinstance(memberships[0], StoredMemberships):
+        return relation.count_memberships(memberships)
     if sampled:
         return Blocks.from_labels(relation, labels, tuple(q.shape[1] for q in memberships))
     return Blocks.from_memberships(relation, memberships, [hard_labels(q) for q in memberships])

@@ -10,6 +10,7 @@ import numpy as np
 
 from coblock.kernels import Floats, Incidence, Indices
 from coblock.kernels.gather import add_outer_sums
+from coblock.kernels.memberships import column_sums
 
 FAN_IN = 8  # terms that are added one after another
 SMALLEST_CHUNK, MOST_CHUNKS = 32_768, 256  # objects whose cells are added one after another
@@ -33,6 +34,18 @@ def segment(cells: Incidence, first: int, stop: int) -> Incidence:
     """Return the cells of consecutive objects, without a copy."""
     rows, (start, link, unseen_start, unseen) = slice(first, stop + 1), cells
     return Incidence(start[rows], link, unseen_start[rows], unseen)
+
+
+def sum_memberships(q: Floats, *, pairs: bool) -> tuple[Floats, Floats]:
+    """Return sum_i q_ik, and sum_i q_ik q_il if ``pairs`` is true, added in chunks."""
+    sums = [sum_chunk(q[some.start : some.stop], pairs=pairs) for some in chunks(len(q))]
+    sizes, products = (tree_sum(terms) for terms in zip(*sums, strict=True))
+    return sizes, products
+
+
+def sum_chunk(q: Floats, *, pairs: bool) -> tuple[Floats, Floats]:
+    """Return the sums over consecutive objects that are a term of :func:`sum_memberships`."""
+    return column_sums(q), q.T @ q if pairs else np.zeros((0, 0))
 
 
 def sum_expected_cells(
