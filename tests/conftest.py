@@ -21,7 +21,8 @@ collect_ignore = POSIX_ONLY if os.name != "posix" else []
 # The first two compile different kernels.
 LONGEST = (
     "multi", "checkpoint", "distributed", "estimator", "multi_degrees", "degrees", "pages",
-    "regimes", "multi_inference", "commands", "multi_cli", "browser", "engine", "moves",
+    "regimes", "multi_inference", "commands", "multi_cli", "distributed_multi", "browser", "engine",
+    "moves",
 )  # fmt: skip
 
 

@@ -65,6 +65,7 @@ def test_the_other_call_paths_name_functions_that_exist():
         "Call path of a sweep",
         "Call path of a move",
         "Call path of a sweep on a cluster",
+        "Call path of a batch of several relations on a cluster",
     ):
         steps = documented(heading)
         assert 5 <= len(steps) <= 15

@@ -16,7 +16,7 @@ from coblock.analysis.description import summarise_several
 from coblock.analysis.fold_in import assign_new_objects
 from coblock.estimator import IRM
 from coblock.inference.convergence import warn_if_not_converged
-from coblock.inference.multi_fit import MultiFit
+from coblock.inference.multi_fit import MultiFit, binary_record, use_engine
 from coblock.inference.settings import Settings, check_method, read_multi_settings
 from coblock.io import checkpoint, model_file, multi_checkpoint, refuse
 from coblock.io.export import LIBRARIES, multi_frame
@@ -34,7 +34,6 @@ from coblock.model.checks import Inference, Kind
 from coblock.model.dataset import Dataset, find_objects
 from coblock.model.multi_result import (
     DomainResult,
-    MultiRecord,
     MultiResult,
     MultiSample,
     RelationResult,
@@ -43,7 +42,6 @@ from coblock.model.multi_result import (
 )
 from coblock.model.multi_threads import use_threads
 from coblock.model.relation import BinaryRelation
-from coblock.model.trace import SweepRecord
 
 PASSED_ON = ("inference", "init", "refine", "burn_in", "tol", "max_iter", "random_state")  # to IRM
 
@@ -83,6 +81,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         Seed. The same seed gives the same bits, at any number of threads.
     n_jobs : int or None, default=None
         Number of threads; None is 1 and -1 all processors.
+    engine : DaskEngine or None, default=None
+        Where batches of domains of more than 1,000 objects are scored: on threads (None), or on
+        the workers of a Dask cluster (``coblock.distributed.DaskEngine``), with the same bits.
     callback : callable, optional
         Called with the record of each sweep; the fit ends when it returns True.
     checkpoint : str or Path, optional
@@ -129,6 +130,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         max_iter: int = 2000,
         random_state: Any = None,
         n_jobs: int | None = None,
+        engine: Any = None,
         callback: Any = None,
         checkpoint: str | Path | None = None,
     ) -> None:
@@ -141,6 +143,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         self.max_iter = max_iter
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.engine = engine
         self.callback = callback
         self.checkpoint = checkpoint
 
@@ -157,6 +160,11 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             data = build_dataset(_check_relations(relations))
         limits, corrected = self._limits(data), check_degree_choice(data, relations)
         if is_binary(data):
+            if self.engine is not None:
+                refuse(
+                    "One binary relation of two places is fitted on a cluster by IRM(engine=...), "
+                    "from files that the workers see. Use it, or leave engine= out."
+                )
             same = {name: getattr(self, name) for name in PASSED_ON}
             irm = IRM(**same, n_jobs=self.n_jobs, checkpoint=self.checkpoint)
             irm.set_params(degree_corrected=corrected)
@@ -164,6 +172,13 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             self._publish(fit_binary(data, limits, irm, settings, keep=keep))
             return
         check_method(settings, data)
+        with use_engine(self.engine, data, settings):
+            self._fit_several(data, limits, settings, keep=keep)
+
+    def _fit_several(
+        self, data: Dataset, limits: tuple[int | None, ...], settings: Settings, *, keep: bool
+    ) -> None:
+        """Fit relations that are not one binary one, from their checkpoint if there is one."""
         seed = int(check_random_state(self.random_state).randint(2**31))
         if self.checkpoint is None:
             self._run(MultiFit(data, seed, limits, settings), self.callback)
@@ -428,18 +443,3 @@ def fit_binary(
     trace = [binary_record(record, len(data.domains), settings) for record in found.trace]
     fitted = (found.labels, [prior], alpha, found.log_evidence, samples, trace, found.converged)
     return MultiResult(data, *fitted, soft=None if model else found.memberships)
-
-
-def binary_record(record: SweepRecord, n_domains: int, settings: Settings) -> MultiRecord:
-    """Return the record of a sweep of :class:`IRM` as that of several relations."""
-    soft = record.moved is None and settings.phases[-1] == "variational"
-    return MultiRecord(
-        record.sweep,
-        settings.phases[0 if record.moved is not None else -1],
-        record.bound,
-        (record.row_clusters, record.column_clusters)[:n_domains],
-        None if soft else record.moved or 0.0,
-        record.seconds,
-        record.change,
-        record.leave_one_out if soft else None,
-    )

@@ -1,7 +1,7 @@
 """The Dask engine: sweeps and moves of a fit run by the workers of a cluster."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -17,6 +17,7 @@ from coblock.distributed.client import address_of, connect, plain_errors
 from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels
 from coblock.distributed.loader import load_shards
 from coblock.distributed.memberships import ShardMemberships
+from coblock.distributed.multi_engine import ShareScorer, open_shares
 from coblock.distributed.relation import ShardedLinks, ShardedRelation, ShardPool
 from coblock.distributed.replication import Batch, BatchDelta, Update, compact_counts, detach
 from coblock.distributed.tasks import Prior, Tables
@@ -33,6 +34,7 @@ from coblock.io.readers.text import TextLayout
 from coblock.kernels import Floats, Indices, moves
 from coblock.kernels.cvb0 import BatchResult
 from coblock.kernels.moves import SideCounts
+from coblock.model.dataset import Dataset
 from coblock.model.partition import Partition
 from coblock.model.relation import RelationData
 from coblock.model.state import SoftState
@@ -42,15 +44,16 @@ METHODS = ("acvb0", "cvb0")  # that update objects in batches
 
 @dataclass(eq=False)
 class DaskEngine:
-    """Runs the fits of :class:`coblock.IRM` on a Dask cluster.
+    """Runs the fits of :class:`coblock.IRM` and :class:`coblock.MultiIRM` on a Dask cluster.
 
     The bits are those of one machine with the same batch sizes and processors of the same kind,
     for any number of workers. Cells stay on the workers; memberships and names are kept here.
     ``IRM.fit`` takes a folder of Parquet, CSV or npz files (or one file) with the same path on
     every worker. Names are numbered by first appearance, in the order of the file names; in one
     domain those of all rows come before those of all columns, and edges of an object with itself
-    are left out. Only one relation, ``inference="acvb0"`` or ``"cvb0"``, and batches of at least
-    2 objects; ``batch_size="auto"`` gives 4 batches of each domain a sweep.
+    are left out. Only ``inference="acvb0"`` or ``"cvb0"``, and batches of at least 2 objects;
+    ``batch_size="auto"`` gives 4 batches of each domain a sweep. Several relations are given to
+    :class:`coblock.MultiIRM` in memory, which sends shares of the cells to the workers.
 
     Parameters
     ----------
@@ -97,6 +100,17 @@ class DaskEngine:
         layouts = relation.pool.layouts
         self.schedule = Schedule((layouts[0].batch, layouts[-1].batch))
         return relation
+
+    def share_relations(
+        self, data: Dataset, settings: Settings
+    ) -> AbstractContextManager[ShareScorer]:
+        """Send the cells of several relations to the workers, which score batches of objects."""
+        if self.row or self.column or self.value:
+            refuse(
+                "row=, column= and value= name columns of edge files, but several relations are "
+                "given in memory. Leave them out."
+            )
+        return open_shares(self.client, self.security, self.shards, data, settings)
 
     def __sklearn_clone__(self) -> "DaskEngine":
         """Return the same engine: there is one connection."""

@@ -1,8 +1,10 @@
 """From several relations to a result: starts, search, samples, or one of the plain methods."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 
@@ -28,9 +30,11 @@ from coblock.inference.settings import CHAINS, SEARCH, Settings
 from coblock.inference.start import most_probable, soft_labels, thread_pools
 from coblock.kernels import Indices
 from coblock.model.dataset import Dataset
+from coblock.model.multi_batches import Scorer, use_scorer
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiRecord, MultiResult, MultiSample, rank_by_size
 from coblock.model.multi_state import MultiState
+from coblock.model.trace import SweepRecord
 
 STARTS = (4, 8)  # spectral starts of data sets of few objects: fewest and most;
 START_CELLS = 40_000  # divided by the stored cells: how many in between. Of 10 seeds on nations
@@ -210,3 +214,39 @@ def make_starts(
     if data.corrected:
         starts.append([label.copy() for label in starts[0]])
     return starts[::-1]
+
+
+class SharingEngine(Protocol):
+    """Scores batches of large domains elsewhere, such as on the workers of a cluster."""
+
+    def share_relations(self, data: Dataset, settings: Settings) -> AbstractContextManager[Scorer]:
+        """Return the scorer of a fit, which is open as long as the fit."""
+        ...
+
+
+@contextmanager
+def use_engine(engine: SharingEngine | None, data: Dataset, settings: Settings) -> Iterator[None]:
+    """Score batches by an engine; without one, the threads of this process do."""
+    if engine is None:
+        yield
+    elif not hasattr(engine, "share_relations"):
+        msg = f"engine must be a coblock.distributed.DaskEngine or None, not {engine!r}."
+        raise TypeError(msg)
+    else:
+        with engine.share_relations(data, settings) as scorer, use_scorer(scorer):
+            yield
+
+
+def binary_record(record: SweepRecord, n_domains: int, settings: Settings) -> MultiRecord:
+    """Return the record of a sweep of :class:`IRM` as that of several relations."""
+    soft = record.moved is None and settings.phases[-1] == "variational"
+    return MultiRecord(
+        record.sweep,
+        settings.phases[0 if record.moved is not None else -1],
+        record.bound,
+        (record.row_clusters, record.column_clusters)[:n_domains],
+        None if soft else record.moved or 0.0,
+        record.seconds,
+        record.change,
+        record.leave_one_out if soft else None,
+    )

@@ -17,11 +17,10 @@ from coblock.kernels.tensor_classes import (
     sum_of_marginals,
 )
 from coblock.kernels.tensor_moves import add_merge_gains
-from coblock.kernels.tensor_sweeps import apply_moves, score_batch, score_domain, update_labels
-from coblock.kernels.tensor_zeros import all_zeros, batch_zeros, stored_parts
+from coblock.kernels.tensor_sweeps import apply_moves, score_domain, update_labels
+from coblock.kernels.tensor_zeros import all_zeros
 from coblock.kernels.tensors import (
     SCATTER,
-    Flags,
     Layout,
     State,
     add_up_cells,
@@ -33,6 +32,7 @@ from coblock.kernels.tensors import (
 from coblock.model.dataset import Dataset, offsets
 from coblock.model.hyperparameters import crp_concentration, crp_log_probability
 from coblock.model.likelihoods import Statistics
+from coblock.model.multi_batches import SCORER, Batch
 from coblock.model.multi_degrees import (
     DegreeBlocks,
     DegreeLayout,
@@ -319,37 +319,16 @@ class MultiPartition:
                 allowed[list(clusters)] = True
             if batch > 1:
                 part = slice(done, done + batch)
-                self._sweep_batch(d, objects[part], uniform[part], allowed, opens=opens)
+                table = (objects[part], uniform[part], allowed, opens)
+                some = Batch(self.layout, state, self.gains, d, *table)
+                label = SCORER.get().new_labels(some)
+                apply_moves(self.layout, state, d, some.objects, label, allowed.size)
                 done += batch
             else:
                 table = (objects[done:], uniform[done:], allowed, opens)
                 done += update_labels(self.layout, state, self.gains, d, *table)
             if done < objects.size and state.m[d, state.n_clusters[d] - 1] > 0.0 and opens:
                 self.renumber()
-
-    def _sweep_batch(
-        self, d: int, objects: Indices, uniform: Floats, allowed: Flags, *, opens: bool
-    ) -> None:
-        """Score objects from one state, in parts that threads share, and move them afterwards."""
-        layout, state, gains = self.layout, self.state, self.gains
-        base, own = batch_zeros(layout, state, gains, d, allowed)
-        used = np.flatnonzero(allowed).astype(np.int32)
-        start, member = list_members(layout, state, d)
-        stored = np.zeros((2, base.size))
-
-        def add_stored(part: slice) -> None:
-            stored_parts(layout, state, gains, d, used[part], start, member, *stored)
-
-        map_threads(add_stored, parts_of(used.size))
-        base, own = base + stored[0], own + stored[1]
-        label = np.empty(objects.size, np.int32)
-
-        def score(part: slice) -> None:
-            table = (objects[part], uniform[part], allowed, opens, base, own, label[part])
-            score_batch(layout, state, gains, d, *table)
-
-        map_threads(score, parts_of(objects.size))
-        apply_moves(layout, state, d, objects, label, allowed.size)
 
     def conditional(self, d: int, objects: Indices | None = None) -> Floats:
         """Return the cluster probabilities of objects given the labels of all others.
