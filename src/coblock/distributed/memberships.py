@@ -17,7 +17,7 @@ from coblock.model.sums import chunks
 if TYPE_CHECKING:
     from coblock.distributed.relation import ShardedRelation, ShardPool
 
-MOST_COLLECTED = 2**26  # bytes of all memberships that are brought to the client at once
+MOST_COLLECTED = 2**26  # bytes of all memberships that are collected on the client at once
 
 
 class ShardMemberships(StoredMemberships):

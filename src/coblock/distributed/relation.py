@@ -41,7 +41,7 @@ from coblock.model.sums import FAN_IN, chunks
 
 Layouts: TypeAlias = tuple[ShardLayout, ...]  # of each domain
 Task: TypeAlias = Callable[..., Any]
-MOST_NAMES = 100_000  # objects whose names are brought to the client at the end of a fit
+MOST_NAMES = 100_000  # objects whose names are collected on the client at the end of a fit
 
 
 @dataclass
@@ -177,7 +177,7 @@ class ShardedRelation:
 
     @property
     def row_names(self) -> tuple[str, ...] | None:
-        """Names of the rows, which are brought from the cluster when they are asked for."""
+        """Names of the rows, which are collected from the cluster when they are asked for."""
         return self._collect_names()[0]
 
     @property

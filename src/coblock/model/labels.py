@@ -60,7 +60,7 @@ class StoredMemberships(ABC):
 
 
 class Collected(Sequence[Any]):
-    """Arrays of the domains; a stored one is brought to memory when it is asked for."""
+    """Arrays of the domains; a stored one is read into memory when it is asked for."""
 
     __slots__ = ("_parts",)
 
