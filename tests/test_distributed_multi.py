@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 pytest.importorskip("distributed")
 
+import dask
 from distributed import Client, LocalCluster
 
 from coblock import MultiIRM, Relation, resume
@@ -105,13 +106,15 @@ def local(relations):
 
 
 def start(workers):
-    return LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",
-        silence_logs=logging.CRITICAL,
-    )
+    """Start a cluster that does not copy shares to workers that are idle for a moment."""
+    with dask.config.set({"distributed.scheduler.work-stealing": False}):
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            silence_logs=logging.CRITICAL,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -262,9 +265,17 @@ def test_another_scorer_is_used_within_its_context_only():
 
 
 def test_bits_are_those_of_one_machine(client, relations, local):
-    before = finished_tasks(client, "score")
-    model = MultiIRM(**SETTINGS, engine=DaskEngine(client)).fit(relations)
+    before, held = finished_tasks(client, "score"), []
+
+    def count_shares(record):
+        keys = client.has_what().values()
+        held.append([sum("coblock-share" in str(key) for key in each) for each in keys])
+
+    engine = DaskEngine(client)
+    model = MultiIRM(**SETTINGS, engine=engine, callback=count_shares).fit(relations)
     assert_same(model, local)
+    assert len(held) == SWEEPS
+    assert all(0 < shares < 8 for of_sweep in held for shares in of_sweep)  # no worker has all
     # every share has objects in nearly every batch of people
     assert finished_tasks(client, "score") - before > 0.9 * SWEEPS * BATCHES * 8
     assert finished_tasks(client, "share") >= 8

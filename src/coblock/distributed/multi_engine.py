@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from distributed import Client, Future, Security
@@ -46,19 +45,20 @@ METHODS = ("acvb0", "cvb0")
 class ShareScorer:
     """Scores batches of large domains on workers, each of which holds shares of the objects.
 
-    A share is the result of a task, which Dask runs again if a worker is lost. Every batch is one
-    graph: the shares list the blocks of the clusters, the gains of zeros are added up for some
-    clusters at a time, and the shares score their objects of the batch. The client sends the
-    statistics of the blocks and the labels that have changed.
+    A share is the result of a task, which Dask runs again if a worker is lost. Every batch has
+    three rounds of tasks: the shares list the blocks of the clusters, the gains of zeros are added
+    up for some clusters at a time, and the shares score their objects of the batch. The client
+    sends the statistics of the blocks and the labels that have changed.
 
     The client keeps all relations, and computes what takes little time or is sequential: starts,
     moves of objects, counts, hyperparameters, merges, splits of small clusters, domains of up to
-    1,000 objects, and the chains of small data sets.
+    1,000 objects, the chains of small data sets, and the memberships at the end.
     """
 
     client: Client
     layout: Layout
     frame: Future
+    workers: list[str]  # addresses at the start of the fit
     bounds: dict[int, Indices]  # first object of each share, of each large domain
     shares: dict[int, list[Future]]
     _before: tuple[Indices, Future] | None = None  # labels that were sent as a whole
@@ -70,8 +70,8 @@ class ShareScorer:
         """Send each share of the cells to a worker."""
         layout = data.layout
         frame = Frame.of(layout, tuple(table.likelihood for table in data.tables))
-        scorer = cls(client, layout, send_message(client, frame, "frame"), {}, {})
         workers = sorted(client.nthreads())
+        scorer = cls(client, layout, send_message(client, frame, "frame"), workers, {}, {})
         for d, size in enumerate(data.sizes):
             if size <= SEQUENTIAL_UP_TO:
                 continue
@@ -81,8 +81,7 @@ class ShareScorer:
             scorer.shares[d] = []
             for number, first in enumerate(scorer.bounds[d].tolist()):
                 share = Share.of(layout, d, range(first, min(first + length, size)))
-                future = scorer._send_share(share, workers[number % len(workers)])
-                scorer.shares[d].append(future)
+                scorer.shares[d].append(scorer._submit("share", number, send, share))
         return scorer
 
     def new_labels(self, batch: Batch) -> Indices:
@@ -94,35 +93,39 @@ class ShareScorer:
         assert batch.layout is self.layout  # no counts of degree-corrected relations
         holder = np.searchsorted(self.bounds[batch.d], batch.objects, side="right") - 1
         positions = [np.flatnonzero(holder == s) for s in range(len(self.shares[batch.d]))]
-        graph, keys = self._graph(batch, positions)
-        with plain_errors(self.client), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sending large graph")
-            futures = self.client.get(graph, list(keys.values()), sync=False)
-        self._last = futures  # those before are released after the submission
+        found = self._submit_batch(batch, positions)
+        self._last = list(found.values())  # those before are released after the submission
         label = np.empty(batch.objects.size, np.int32)
-        for s, found in zip(keys, gather_results(self.client, futures), strict=True):
-            label[positions[s]] = found
+        for s, new in zip(found, gather_results(self.client, self._last), strict=True):
+            label[positions[s]] = new
         return label
 
-    def _graph(self, batch: Batch, positions: list[Any]) -> tuple[dict[str, Any], dict[int, str]]:
-        """Return the tasks of a batch, and the keys of the labels of each share."""
-        number, shares = uuid4().hex, self.shares[batch.d]
+    def _submit_batch(self, batch: Batch, positions: list[Any]) -> dict[int, Future]:
+        """Submit the tasks of a batch; return those of the labels, by share."""
+        shares, clusters = self.shares[batch.d], parts_of(batch.clusters.size)
         before, sent = self._labels(batch)
-        state, clusters = f"coblock-state-{number}", parts_of(batch.clusters.size)
-        graph: dict[str, Any] = {state: (send, BatchState.of(batch, before))}
-        common, listed = (self.frame, sent, state), []
-        for s, share in enumerate(shares):
-            listed.append(f"coblock-list-{number}-{s}")
-            graph[listed[s]] = (list_share, share, *common)
-        zeros = [f"coblock-zeros-{number}-{part.start}" for part in clusters]
-        for key, part in zip(zeros, clusters, strict=True):
-            graph[key] = (add_zeros, part, *common, listed)
-        keys = {s: f"coblock-score-{number}-{s}" for s, at in enumerate(positions) if at.size}
-        for s, key in keys.items():
-            at, first = positions[s], self.bounds[batch.d][s]
-            table = (batch.objects[at] - first, batch.uniform[at], zeros)
-            graph[key] = (score_share, shares[s], *common, *table)
-        return graph, keys
+        state = send_message(self.client, BatchState.of(batch, before), "state")
+        common, found = (self.frame, sent, state), {}
+        listed = [
+            self._submit("list", s, list_share, share, *common) for s, share in enumerate(shares)
+        ]
+        zeros = [
+            self._submit("zeros", number, add_zeros, part, *common, listed)
+            for number, part in enumerate(clusters)
+        ]
+        for s, at in enumerate(positions):
+            if at.size:
+                objects = batch.objects[at] - self.bounds[batch.d][s]
+                table = (shares[s], *common, objects, batch.uniform[at], zeros)
+                found[s] = self._submit("score", s, score_share, *table)
+        return found
+
+    def _submit(self, name: str, number: int, task: Any, *arguments: Any) -> Future:
+        """Submit a task to the worker of the shares of this number; to any, if it is lost."""
+        place = {"workers": [self.workers[number % len(self.workers)]], "allow_other_workers": True}
+        with plain_errors(self.client), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sending large graph")
+            return self.client.submit(task, *arguments, key=task_key(name), **place)
 
     def _labels(self, batch: Batch) -> tuple[Indices, Future]:
         """Return labels that were sent before; they are sent anew if many have changed."""
@@ -136,13 +139,6 @@ class ShareScorer:
         """Free the memory of the workers."""
         self.shares, self._before = {}, None
         self._last.clear()
-
-    def _send_share(self, share: Share, worker: str) -> Future:
-        """Return a task whose result is a share; the scheduler keeps it for lost workers."""
-        place = {"workers": [worker], "allow_other_workers": True}
-        with plain_errors(self.client), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sending large graph")
-            return self.client.submit(send, share, key=task_key("share"), **place)
 
 
 @contextmanager
