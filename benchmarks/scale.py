@@ -1,7 +1,9 @@
 """Measure sweeps on a Dask cluster of this machine, extrapolate them, and write docs/scale.md.
 
-    python benchmarks/scale.py [--data ../shared/data/imdb50k.npz] [--links 1000000 20000000]
-                               [--workers 1 2 4] [--sweeps 5] [--rounds 2] [--costs costs.json]
+    python benchmarks/scale.py [--data ../shared/data/imdb50k.npz] [--links 5000000]
+                               [--workers 1 2 4] [--sweeps 5] [--rounds 2]
+                               [--objects 1000000 10000000] [--costs costs.json]
+                               [--page docs/scale.md]
 
 Generated relations have planted blocks and all the same shape. Relations are written as npz files
 to a temporary folder. A round is a local fit with two threads and a fit on the cluster, from the
@@ -15,7 +17,6 @@ import json
 import logging
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ import numpy as np
 import psutil
 from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
+from scale_client import SWEEPS, measure_client
 from scale_model import CLUSTERS, Cost, Model, graph_size, measure_grid
 from scipy import sparse
 from scipy.optimize import nnls
@@ -109,11 +111,10 @@ def cases(data: list[Path], links: list[int]) -> Iterator[Case]:
 
 
 def write(case: Case, folder: Path) -> None:
-    """Write the relation as four files, and the labels to start from."""
+    """Write the relation as four files."""
     (folder / "edges").mkdir()
     for number, rows in enumerate(np.array_split(np.arange(case.X.shape[0]), 4)):
         sparse.save_npz(folder / "edges" / f"{number}.npz", case.X[rows], compressed=False)
-    np.savez(folder / "start.npz", *case.start)
 
 
 @contextmanager
@@ -194,30 +195,6 @@ def measure(case: Case, kind: str, workers: int, sweeps: int, rounds: int) -> Ru
     return run
 
 
-def client_memory(case: Case) -> int:
-    """Return the growth of the peak memory of a client during a fit, in bytes."""
-    with tempfile.TemporaryDirectory() as folder, cluster(2) as client:
-        write(case, Path(folder))
-        command = [sys.executable, __file__, "--client", client.scheduler.address, folder]
-        return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-
-
-def be_client(address: str, folder: str) -> None:
-    """Fit in a process of its own, and print the growth of its peak memory in bytes."""
-    with np.load(Path(folder, "start.npz")) as file:
-        start = [file[name] for name in file.files]
-    model = IRM(**parameters(start, 3, "plain"), engine=DaskEngine(Client(address)))
-    before = peak_memory()
-    model.fit(Path(folder, "edges"))
-    sys.stdout.write(str(peak_memory() - before))
-
-
-def peak_memory() -> int:
-    """Return the peak memory of this process in bytes; ``getrusage`` includes its parent."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
-
-
 def memory_of_workers(runs: list[Run]) -> tuple[float, float]:
     """Return the bytes of a worker without links, and per link over all workers."""
     y = np.array([run.worker_memory for run in runs])
@@ -268,11 +245,12 @@ def page(
     ]
     lines += [
         "",
-        f"Growth of the peak memory of a client during a fit of {sum(SHAPE):,} objects:",
+        "Growth of the peak memory of a client, a process of its own, during a search of "
+        f"{SWEEPS} sweeps with moves between them, from labels, with one link for each object:",
         "",
-        "| links | client memory |",
+        "| objects | client memory |",
         "|---|---|",
-        *(f"| {links:,} | {size(gained)} |" for links, gained in clients.items()),
+        *(f"| {objects:,} | {size(gained)} |" for objects, gained in clients.items()),
     ]
     return "\n".join([*lines, *cost_lines(costs), *model_lines(runs, costs), *LIMITS_OF_A_FIT, ""])
 
@@ -350,14 +328,13 @@ LIMITS_OF_A_FIT = [
     "",
     f"- **More than {MOST_PARTS} threads.** A batch of a large relation is cut into up to "
     f"{MOST_PARTS} parts of {LARGE_PART:,} objects or more; a smaller one into {PARTS}.",
-    "- **The client's memory.** Labels are 4 bytes per object there, for each of up to six "
-    "partitions of a search. Memberships are tables of objects x K float64 in soft sweeps, and at "
-    "the end of every fit. They would stay with the shards, and be written by the workers.",
-    "- **Every worker has all labels**, 4 bytes per object, and gets the new ones of all batches.",
-    "- **The spectral start** sends a table of objects x 50 float64 twelve times. Start from "
-    "labels (`init=`) beyond 10^7 objects, or from the model of a sample.",
-    "- **A lost worker** means that its shards are read again from all files, since each has edges "
-    "of every shard. Beyond a terabyte the cut files would be kept on disk.",
+    "- **The spectral start** is computed by the client from products of the workers, with tables "
+    "of objects x 70 numbers. Start from labels (`init=`) beyond 10^7 objects, or from the model "
+    "of a sample.",
+    "- **Soft sweeps** (`refine=False`, and the search of weak structure) keep tables of objects x "
+    "K float64 in the client.",
+    "- **Every worker has all labels**, 4 bytes per object, and gets the new ones of all batches. "
+    "The client gets them, too, and writes them to a temporary file.",
     "- **Relations with one domain** count the changes of a batch in a second round of tasks. "
     "Their soft sweeps send all memberships after each batch.",
     "- **More than 50 workers** fetch the merged delta of a batch from one worker, which Dask "
@@ -371,23 +348,18 @@ def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, nargs="*", default=[])
-    parser.add_argument("--links", type=int, nargs="*", default=[1_000_000, 5_000_000, 20_000_000])
+    parser.add_argument("--links", type=int, nargs="*", default=[5_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--sweeps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--costs", type=Path, help="CPU times that scale_model.py has written")
-    parser.add_argument("--client", nargs=2, metavar=("ADDRESS", "FOLDER"), help="internal")
+    parser.add_argument("--objects", type=int, nargs="*", default=[1_000_000, 10_000_000])
+    parser.add_argument("--page", type=Path, default=PAGE)
     chosen = parser.parse_args()
-    if chosen.client:
-        be_client(*chosen.client)
-        return
     count_bytes()
-    runs, clients, loads = [], {}, []
+    runs, loads = [], [os.getloadavg()[0]]
+    clients = {objects: measure_client(objects) for objects in chosen.objects}
     for case in cases(chosen.data, chosen.links):
-        if case.name == "generated":
-            clients[case.X.nnz] = client_memory(case)
-            if case.X.nnz < max(chosen.links) / 2:
-                continue  # small relations are for the memory of the client
         for workers in chosen.workers if case.name != "generated" or not chosen.data else [2]:
             for kind in KINDS if workers == 2 else ["plain"]:
                 runs.append(measure(case, kind, workers, chosen.sweeps, chosen.rounds))
@@ -395,7 +367,7 @@ def main() -> None:
     command = " ".join(["benchmarks/scale.py", *map(_public, sys.argv[1:])])
     costs = [Cost(**each) for each in json.loads(chosen.costs.read_text())] if chosen.costs else []
     costs = costs or measure_grid()
-    PAGE.write_text(page(runs, clients, costs, command, float(np.mean(loads))))
+    chosen.page.write_text(page(runs, clients, costs, command, float(np.mean(loads))))
 
 
 def _public(argument: str) -> str:
