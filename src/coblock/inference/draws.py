@@ -31,7 +31,8 @@ class UniformDraws:
 
     def draw(self, start: int = 0, stop: int | None = None) -> Floats:
         """Return the numbers from ``start`` to ``stop``, all of them by default."""
-        generator: Any = np.random.PCG64()
+        rng = np.random.default_rng(0)  # PCG64; its state is replaced
+        generator: Any = rng.bit_generator
         generator.state = self.state
         generator.advance(start)
-        return np.random.Generator(generator).random((self.size if stop is None else stop) - start)
+        return rng.random((self.size if stop is None else stop) - start)
