@@ -1,7 +1,10 @@
 """Special functions against SciPy and, at large counts, against exact arithmetic."""
 
+import os
 import platform
 import re
+import subprocess
+import sys
 from fractions import Fraction
 from math import lgamma, log
 
@@ -128,3 +131,39 @@ def vectorises(loop) -> bool:
     )(loop)
     code = "".join(compiled.inspect_asm().values())
     return re.search(r"mul(pd|add\w*pd).*[yz]mm|fn?m\w+pd.*[yz]mm", code) is not None
+
+
+ASCENT = """
+import numpy as np
+from coblock.kernels.poisson import gamma_ascent
+rng = np.random.default_rng(0)
+for _ in range(30):
+    n, T = rng.poisson(3.0, 40).astype(float), rng.integers(1, 60, 40).astype(float)
+    print(*(value.hex() for value in gamma_ascent(n, T, 1.0, 1.0, 20)))
+"""
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="looks at compiled code")
+def test_kernels_from_the_cache_have_the_bits_of_those_just_compiled(tmp_path):
+    """A kernel that is compiled calls functions compiled before it; a cached one has copies.
+
+    With contracted multiplications and additions the copies differ in their last bits.
+    """
+    there = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", ASCENT], env=there, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert found[0]
+    assert found[0] == found[1]
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="looks at compiled code")
+def test_fma_rounds_once():
+    """The square of 1 + u has the term u**2, which two roundings lose."""
+    u = 2.0**-30
+    fused = numba.njit(lambda x, z: ours.fma(x, x, z))
+    assert fused(1.0 + u, -(1.0 + 2.0 * u)) == u * u
+    assert (1.0 + u) * (1.0 + u) - (1.0 + 2.0 * u) == 0.0

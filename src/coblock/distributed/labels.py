@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
-from weakref import ReferenceType, ref
+from weakref import ReferenceType, finalize, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ class LabelFile:
     file: BinaryIO
     kind: np.dtype[Any]
     size: int  # objects
+
+    def __post_init__(self) -> None:
+        """Close the file with this object: Python warns of files that nothing closes."""
+        finalize(self, self.file.close)
 
     @classmethod
     def create(cls, size: int, clusters: int) -> "LabelFile":

@@ -46,7 +46,9 @@ def kernel(
     Wrappers take a third of the time of compilation. Only functions that Python calls have one
     for Python, so Python must not call an ``inner`` function: the process would end. Only functions
     that kernels take as an ``argument`` have one for C. The default error model checks every
-    division, which prevents vectorisation. The fast-math flag "reassoc" would undo rounding tricks.
+    division, which prevents vectorisation. Of the fast-math flags, "reassoc" would undo rounding
+    tricks. With "contract" the bits would depend on what a function is inlined into, and so on
+    whether a kernel is compiled or comes from the cache; :func:`special.fma` is explicit instead.
     """
     njit: Any = numba.njit  # its types leave some of the options out
     compiled = njit(
@@ -54,7 +56,7 @@ def kernel(
         cache=True,
         nogil=True,
         error_model="numpy",
-        fastmath={"contract", "nsz"},
+        fastmath={"nsz"},
         forceinline=inline,
         no_cpython_wrapper=inner,
         no_cfunc_wrapper=not argument,

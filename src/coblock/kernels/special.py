@@ -6,7 +6,11 @@ Sums have four independent chains of additions in a fixed order: the processor i
 the result has the same bits on every run.
 """
 
+from typing import Any, cast
+
+import numba
 import numpy as np
+from numba.extending import intrinsic
 
 from coblock.kernels import Floats, inlined, inlined_kernel
 
@@ -24,6 +28,33 @@ SHIFT = 8.0  # the Stirling series has an error below 1e-15 from here on
 DERIVATIVE_SHIFT = 10.0  # the same for the series of its derivatives
 
 
+def _fma_instruction(typing_context: Any, x: Any, y: Any, z: Any) -> Any:
+    """Return the types of x y + z in one operation, and the function that generates it."""
+    del typing_context, x, y, z
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.fma(*arguments)
+
+    number = numba.float64
+    return number(number, number, number), generate
+
+
+def _two_roundings(x: float, y: float, z: float) -> float:
+    """Return x y + z; used where nothing is compiled."""
+    return x * y + z
+
+
+_compiles = not cast("Any", numba.config).DISABLE_JIT
+_fma: Any = intrinsic(_fma_instruction) if _compiles else _two_roundings
+
+
+@inlined
+def fma(x: float, y: float, z: float) -> float:
+    """Return x y + z with one rounding, wherever the compiler inlines it."""
+    return _fma(x, y, z)
+
+
 @inlined_kernel
 def log(x: float) -> float:
     """Return the natural logarithm of a normal x > 0.
@@ -38,24 +69,27 @@ def log(x: float) -> float:
     s = f / (2.0 + f)
     z = s * s
     w = z * z
-    odd = w * (0.3999999999940941908 + w * (0.2222219843214978396 + w * 0.1531383769920937332))
-    even = 0.2857142874366239149 + w * (0.1818357216161805012 + w * 0.1479819860511658591)
-    even = z * (0.6666666666666735130 + w * even)
+    odd = fma(w, 0.1531383769920937332, 0.2222219843214978396)
+    odd = fma(w, odd, 0.3999999999940941908)
+    even = fma(w, 0.1479819860511658591, 0.1818357216161805012)
+    even = fma(w, fma(w, even, 0.2857142874366239149), 0.6666666666666735130)
     square = 0.5 * f * f
-    return s * (square + odd + even) + e * LN2_LOW - square + f + e * LN2_HIGH
+    rest = fma(s, fma(z, even, fma(w, odd, square)), e * LN2_LOW)
+    return fma(e, LN2_HIGH, rest - square + f)
 
 
 @inlined_kernel
 def exp(x: float) -> float:
     """Return e**x for x below 709; 0 below -708."""
     inside = max(x, UNDERFLOW)
-    shifted = inside * 1.4426950408889634 + ROUNDER
+    shifted = fma(inside, 1.4426950408889634, ROUNDER)
     n = shifted - ROUNDER
-    r = (inside - n * LN2_HIGH) - n * LN2_LOW
-    series = 1 / 39916800 + r * (1 / 479001600 + r * (1 / 6227020800))
-    series = 1 / 40320 + r * (1 / 362880 + r * (1 / 3628800 + r * series))
-    series = 1 / 120 + r * (1 / 720 + r * (1 / 5040 + r * series))
-    series = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * (1 / 24 + r * series))))
+    r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, inside))
+    series = fma(r, fma(r, 1 / 6227020800, 1 / 479001600), 1 / 39916800)
+    series = fma(r, fma(r, fma(r, series, 1 / 3628800), 1 / 362880), 1 / 40320)
+    series = fma(r, fma(r, fma(r, series, 1 / 5040), 1 / 720), 1 / 120)
+    series = fma(r, fma(r, fma(r, series, 1 / 24), 1 / 6), 1 / 2)
+    series = fma(r, fma(r, series, 1.0), 1.0)
     bits = np.float64(shifted).view(np.int64) - BITS_OF_ROUNDER + EXPONENT_OF_1
     scale = np.int64(bits << 52).view(np.float64)
     return series * scale if x >= UNDERFLOW else 0.0
@@ -65,8 +99,8 @@ def exp(x: float) -> float:
 def stirling_remainder(r: float) -> float:
     """Return lnGamma(x) - (x - 1/2) ln x + x - ln(2 pi)/2 for x = 1/r >= 8."""
     z = r * r
-    series = 1 / 1680 - z * (1 / 1188 - z * (691 / 360360 - z / 156))
-    return r * (1 / 12 - z * (1 / 360 - z * (1 / 1260 - z * series)))
+    series = fma(-z, fma(-z, fma(z, -1 / 156, 691 / 360360), 1 / 1188), 1 / 1680)
+    return r * fma(-z, fma(-z, fma(-z, series, 1 / 1260), 1 / 360), 1 / 12)
 
 
 @inlined
