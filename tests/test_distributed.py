@@ -45,7 +45,13 @@ from coblock.distributed import (
     fit_on_cluster,
     release,
 )
-from coblock.distributed.client import check_versions, connect, gather_results, own_versions
+from coblock.distributed.client import (
+    check_versions,
+    connect,
+    find_failure,
+    gather_results,
+    own_versions,
+)
 from coblock.distributed.loader import SourceFile, read_source
 from coblock.distributed.replication import (
     DeltaLog,
@@ -735,6 +741,33 @@ def test_an_error_that_dask_has_dropped_is_found_again(client):
     later._state.exception = None  # as after the failed task was released while others waited
     with pytest.raises(ClusterError, match="the reason"):
         gather_results(client, [later])
+
+
+def test_a_task_that_waits_for_a_failed_one_does_not_wait_for_ever(client, monkeypatch):
+    """Dask leaves a task waiting that is to run again after one that it needs has failed."""
+
+    def fail():
+        msg = "the reason"
+        raise ClusterError(msg)
+
+    def make_waiting(key, dask_scheduler):
+        ts = dask_scheduler.tasks[key]
+        ts.state, ts.exception_blame, ts.waiting_on = "waiting", None, set(ts.dependencies)
+
+    monkeypatch.setattr("coblock.distributed.client.POLL_INTERVAL", 0.1)
+    failed = client.submit(fail)
+    between = client.submit(lambda _: 1, failed)
+    later = client.submit(lambda _: 1, between)
+    running = client.submit(time.sleep, 1.0)
+    with client.as_current():
+        wait([later])
+        assert client.run_on_scheduler(find_failure, [running.key]) is None
+        for each in (between, later):
+            client.run_on_scheduler(make_waiting, each.key)
+    later._state.retry()  # pending, as the client sees it
+    with pytest.raises(ClusterError, match="the reason"):
+        gather_results(client, [later])
+    assert gather_results(client, [running]) == [None]
 
 
 def find_copies(client):

@@ -142,6 +142,10 @@ def gather_results(client: Client, futures: Sequence[Any]) -> list[Any]:
             if workers and workers != known:
                 known = workers
                 client.run_on_scheduler(free_tasks)
+            cause = client.run_on_scheduler(find_failure, [future.key for future in flat])
+            error = None if cause is None else Future(cause, client).exception()
+            if error is not None:
+                raise error
             if monotonic() - last_seen > NO_WORKER_TIMEOUT:
                 msg = (
                     f"There has been no worker for {NO_WORKER_TIMEOUT:.0f} s. Start workers with: "
@@ -172,6 +176,23 @@ def free_tasks(dask_scheduler: Scheduler) -> None:
     if freed and dask_scheduler.workers:
         recommended: Any = {ts.key: "processing" for ts in freed}
         dask_scheduler.transitions(recommended, stimulus_id=task_key("free"))
+
+
+def find_failure(keys: Sequence[Any], dask_scheduler: Scheduler) -> Any:
+    """Return the failed task that waiting ones depend on, directly or not; None if there is none.
+
+    Dask leaves tasks waiting that are to run again when one that they need has failed already.
+    """
+    found = [dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks]
+    seen = set(found)
+    while found:
+        ts = found.pop()
+        if ts.state == "erred" and ts.exception_blame is not None:
+            return ts.exception_blame.key
+        needed = (ts.waiting_on or set()) - seen if ts.state == "waiting" else set()
+        seen |= needed
+        found += needed
+    return None
 
 
 _reached: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
