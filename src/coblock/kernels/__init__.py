@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -48,7 +49,7 @@ def kernel(
     that kernels take as an ``argument`` have one for C. The default error model checks every
     division, which prevents vectorisation. Of the fast-math flags, "reassoc" would undo rounding
     tricks. With "contract" the bits would depend on what a function is inlined into, and so on
-    whether a kernel is compiled or comes from the cache; :func:`special.fma` is explicit instead.
+    whether a kernel is compiled or comes from the cache; ``fma`` is explicit instead.
     """
     njit: Any = numba.njit  # its types leave some of the options out
     compiled = njit(
@@ -95,6 +96,26 @@ def inlined_kernel(function: Function) -> Function:
     """Compile a small function in the same way that Python calls, too."""
     return kernel(function, inline=True)
 
+
+def _fma_instruction(typing_context: Any, x: Any, y: Any, z: Any) -> Any:
+    """Return the types of x y + z with one rounding, and the function that generates it."""
+    del typing_context, x, y, z
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.fma(*arguments)
+
+    number = numba.float64
+    return number(number, number, number), generate
+
+
+def _two_roundings(x: float, y: float, z: float) -> float:
+    """Return x y + z; used where nothing is compiled."""
+    return x * y + z
+
+
+_compiles = not cast("Any", numba.config).DISABLE_JIT
+fma: Any = intrinsic(_fma_instruction) if _compiles else _two_roundings  # x y + z, for kernels
 
 Gain: TypeAlias = Callable[[Floats, Floats, Floats], float]  # see gain_function
 Gains: TypeAlias = Any  # a list of them that kernels can index, see gain_list

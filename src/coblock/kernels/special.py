@@ -6,13 +6,9 @@ Sums have four independent chains of additions in a fixed order: the processor i
 the result has the same bits on every run.
 """
 
-from typing import Any, cast
-
-import numba
 import numpy as np
-from numba.extending import intrinsic
 
-from coblock.kernels import Floats, inlined, inlined_kernel
+from coblock.kernels import Floats, fma, inlined, inlined_kernel
 
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2
 EXPONENT_OF_1 = 1023  # of a float64, at bit 52
@@ -26,33 +22,6 @@ BITS_OF_ROUNDER = 0x4338000000000000
 UNDERFLOW = -708.0  # exp of anything smaller is 0
 SHIFT = 8.0  # the Stirling series has an error below 1e-15 from here on
 DERIVATIVE_SHIFT = 10.0  # the same for the series of its derivatives
-
-
-def _fma_instruction(typing_context: Any, x: Any, y: Any, z: Any) -> Any:
-    """Return the types of x y + z in one operation, and the function that generates it."""
-    del typing_context, x, y, z
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.fma(*arguments)
-
-    number = numba.float64
-    return number(number, number, number), generate
-
-
-def _two_roundings(x: float, y: float, z: float) -> float:
-    """Return x y + z; used where nothing is compiled."""
-    return x * y + z
-
-
-_compiles = not cast("Any", numba.config).DISABLE_JIT
-_fma: Any = intrinsic(_fma_instruction) if _compiles else _two_roundings
-
-
-@inlined
-def fma(x: float, y: float, z: float) -> float:
-    """Return x y + z with one rounding, wherever the compiler inlines it."""
-    return _fma(x, y, z)
 
 
 @inlined_kernel
