@@ -37,7 +37,7 @@ EVIDENCE = {"animals": -1994.0, FEATURES: -4067.5, "alyawarra": -18664.0, "umls"
 SECONDS = {"alyawarra": 20.0, "umls": 40.0}
 HIDDEN = 0.1  # share of the cells
 FIRST_DRAW = 100  # seed of the first of the further draws of the hidden cells of animals
-DRAWS = {"each cell with probability 0.1": 20, "a tenth of the cells": 5}  # numbers of draws
+DRAWS = {"each cell with probability 0.1": 100, "a tenth of the cells": 100}  # numbers of draws
 GIBBS_DRAWS, GIBBS_SWEEPS = 5, 3000  # of each, chains of so many sweeps
 DIAGONAL = {"nations": "unseen"}  # no country relates to itself; that of the others is data
 
