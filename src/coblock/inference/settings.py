@@ -180,55 +180,72 @@ def _check_degree_corrected(parameters: Mapping[str, Any]) -> None:
 class SearchSettings:
     """Constants of start, search and posterior averaging.
 
-    Measurements with other values are on the page docs/search.md, written by
-    benchmarks/search_settings.py: log evidence and CPU time of default fits of two real relations.
+    Gains are in nats, or relative to the evidence where this is said. The page docs/search.md,
+    written by benchmarks/search_settings.py, shows the log evidence and the CPU time of default
+    fits of two real relations with other values. benchmarks/degrees.py measures the constants of
+    degree correction, benchmarks/quality.py those of the posterior average.
     """
 
-    start_clusters: int = 60  # of the spectral start,
-    start_factor: int = 4  # by which they are more where all of them are used
-    few_start_clusters: int = 4  # of another spectral start, doubled while all are used
-    weak_share: float = 0.5  # of the gain of many clusters that few must reach to be swept softly
-    start_rounds: int = 2  # of sweeps and merges before starts are compared
+    # Start
+    start_clusters: int = 60  # clusters per domain of the spectral start
+    start_factor: int = 4  # factor for their number if a start uses all of them
+    few_start_clusters: int = 4  # clusters of a second spectral start; doubled while all are used
+    weak_share: float = 0.5  # a start with few clusters is swept softly if it reaches this fraction
+    # of the gain of the start with many
+    start_rounds: int = 2  # rounds of sweeps and merges before starts are compared
     truncation: int = 20  # clusters of the plain methods from a random start, as in the paper
-    members_per_cluster: int = 3  # objects per cluster of the spectral start, at least
-    start_membership: float = 0.8  # of an object in its start cluster; the rest is spread evenly
+    members_per_cluster: int = 3  # smallest mean number of objects in a cluster of a spectral start
+    start_membership: float = 0.8  # membership of an object in the cluster of its start label; the
+    # remainder is shared equally by the other clusters
+
+    # Local search and perturbations
+    round_gain: float = 1e-4  # relative gain of a round below which a local search ends
     sampled_sweeps: int = 3  # sweeps of a perturbation
-    merged_share: float = 0.15  # fraction of the clusters merged by every second perturbation
-    merge_neighbours: int = 8  # clusters that each one may be merged with
-    few_merged: float = 0.02  # fraction of the clusters; after fewer merges no new pairs are sought
-    round_gain: float = 1e-4  # relative gain of evidence below which a local search has ended
-    perturbation_gain: float = 2e-4  # the same for a perturbation
-    patience_objects: int = 3_000  # divided by the objects of a relation: failures allowed,
-    most_failures: int = 10  # from 1 up to so many perturbations without gain
-    perturbed_objects: int = 100_000  # in all perturbations
-    least_gain: float = 1e-6  # nats that a merge or split must gain
-    few_blocks: int = 16  # up to so many, splits are valued at learnt hyperparameters
-    split_seeds: int = 5  # pairs of members from which each cluster is split
-    split_passes: int = 10  # over the members of a cluster, at most
-    room: int = 4  # empty clusters added when a sequential sweep has used the last one
-    label_gain: float = 1e-5  # relative gain of evidence for which posterior labels still change
-    most_samples: int = 32  # sampled sweeps in the posterior average,
-    sampled_visits: int = 150_000  # and objects in all of them: large relations vary less
-    fewest_samples: int = 12  # in the posterior average; a relation with less budget has none
-    average_tol: float = 0.02  # change of averages by one sample below which they have converged
-    chain_tol: float = 0.002  # the same at which chains end before their budget is used
-    chains: int = 3  # Gibbs chains of a relation that is swept sequentially, at most
+    merged_share: float = 0.15  # fraction of the clusters that every second perturbation merges
+    perturbation_gain: float = 2e-4  # relative gain below which a perturbation counts as a failure
+    patience_objects: int = 3_000  # consecutive failures that end a search: this number divided by
+    # the number of objects, at least 1
+    most_failures: int = 10  # and at most this number
+    perturbed_objects: int = 100_000  # largest number of perturbations times objects
+    label_batches: int = 4  # batches of a label sweep, per domain
+    screened_density: float = 0.2  # density up to which label sweeps screen the clusters
+    room: int = 4  # empty clusters that a sequential sweep adds when it has opened the last one
+
+    # Merges and splits
+    least_gain: float = 1e-6  # smallest gain of a merge or split, nats
+    merge_neighbours: int = 8  # nearest clusters that a cluster may be merged with
+    few_merged: float = 0.02  # after merges of a smaller fraction no new pairs are looked for
+    few_blocks: int = 16  # up to this number of blocks, splits are valued at learnt hyperparameters
+    split_seeds: int = 5  # pairs of members around which a cluster is split
+    split_passes: int = 10  # largest number of passes over the members of a cluster
+
+    # Posterior average of a relation whose sweeps are in batches
+    label_gain: float = 1e-5  # relative gain for which the published labels still change
+    most_samples: int = 32  # largest number of sampled sweeps
+    sampled_visits: int = 150_000  # largest number of sampled sweeps times objects
+    fewest_samples: int = 12  # a relation that can afford fewer has no average
+    average_tol: float = 0.02  # largest change of the averages by one sample after convergence
+
+    # Gibbs chains of a relation whose sweeps are sequential
+    chains: int = 3  # largest number of chains
     chain_burn_in: int = 60  # first sweeps of a chain, which are left out
-    cluster_proposals: int = 5  # splits or merges proposed per sweep of a chain and domain
-    sweeps_per_sample: int = 4  # of a chain
-    least_samples: int = 24  # of all chains
-    most_chained: int = 300  # samples of all chains,
-    chain_visits: int = 400_000  # and objects in all of their sweeps
-    screened_density: float = 0.2  # links per cell up to which label sweeps screen clusters
-    label_batches: int = 4  # of a label sweep and domain
+    chain_tol: float = 0.002  # change of the averages by one sample at which chains end early
+    cluster_proposals: int = 5  # splits or merges proposed per sweep and domain
+    sweeps_per_sample: int = 4  # sweeps of a chain between two samples
+    least_samples: int = 24  # smallest number of samples of all chains
+    most_chained: int = 300  # largest number of samples of all chains
+    chain_visits: int = 400_000  # largest number of sweeps of all chains times objects
+
+    # Degree correction
     degree_margin: float = 3.0  # nats by which the corrected model must be better to be chosen
-    dense: float = 0.2  # links per cell above which the plain model is not compared with another
-    degree_vectors: int = 80  # singular vectors of the degree-normalised start, at most
+    dense: float = 0.2  # density above which "auto" takes the plain model without a comparison
+    degree_vectors: int = 80  # largest number of singular vectors of the degree-normalised start
     degree_centres: float = 1.6  # clusters of that start per singular vector above the noise
-    split_sweeps: int = 3  # over the members of a degree-corrected cluster that is split
-    degree_gain: float = 0.5  # nats, and
-    degree_share: float = 1e-6  # of the evidence, below which a round ends a climb
-    degree_reach: float = 5.0  # gains of the last round by which a climb may be behind the best
+    split_sweeps: int = 3  # sweeps over the members of a cluster that is split
+    degree_gain: float = 0.5  # nats of a round below which a climb ends,
+    degree_share: float = 1e-6  # or this fraction of the evidence, if that is more
+    degree_reach: float = 5.0  # a climb ends if it is behind the best by more gains of its last
+    # round than this
 
     def patience(self, objects: int) -> int:
         """Return how many perturbations without gain end the search of so many objects."""
