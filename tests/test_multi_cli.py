@@ -215,7 +215,7 @@ def test_unseen_cells_are_listed_in_a_file(tmp_path):
     text = '[relations.tagged]\ndata = "tags.csv"\nplaces = ["item", "tag"]\nunseen = "hidden.csv"'
     (tmp_path / "tags.toml").write_text(text)
     found = read_relations(read_description(tmp_path / "tags.toml"))["tagged"]
-    assert [each.tolist() for each in found.unseen] == [["a"], ["y"]]
+    assert [each.tolist() for each in found.read("tagged").unseen] == [["a"], ["y"]]
     (tmp_path / "hidden.csv").write_text("item,tag\na,x\n")
     with pytest.raises(DescriptionError, match=r"'tagged', .* listed with a value, too.*item='a'"):
         read_relations(read_description(tmp_path / "tags.toml"))
@@ -239,7 +239,7 @@ def test_unseen_cells_are_listed_in_a_file(tmp_path):
         (["a(user,item)=orders.csv;absent=no"], ["'a'", "absent", "'no'"]),
         (["a(user,item)=orders.csv;likelihood=beta"], ["'a'", "orders.csv", "'beta'"]),
         (["a(user,thing)=orders.csv"], ["'a'", "thing", "qty"]),
-        (["a(user,item)=none.csv"], ["'a'", "none.csv", "no such file"]),
+        (["a(user,item)=none.csv"], ["'a'", "none.csv", "There is no file"]),
         (["a(user,item)=shop.toml"], ["'a'", ".parquet"]),
         (["a(user,item)=orders.csv;value=item;likelihood=normal"], ["'a'", "i0"]),
         (["a(user,item)=empty.csv"], ["'a'", "empty.csv", "cannot be read"]),
@@ -473,7 +473,7 @@ def test_counts_of_a_wide_table_are_read(tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text("shop,tea,milk,nails\na,3,0,1\nb,,2,1\nc,0,5,7\nd,1,1,0\ne,2,2,2\n")
     options = (several.ReadOptions(wide=True), several.FitOptions(likelihood="poisson"))
-    relation = several.read_one(path, *options, several.OutputOptions(quiet=True))["wide"]
+    relation = several.read_one(path, *options, several.OutputOptions(quiet=True))["wide"].read("")
     assert relation.filled
     assert sorted(relation.values.tolist()) == [1, 1, 1, 1, 2, 2, 2, 2, 3, 5, 7]
     assert [each.tolist() for each in relation.unseen] == [["b"], ["tea"]]

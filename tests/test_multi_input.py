@@ -25,7 +25,7 @@ def relation_of(rows, places=("a", "b"), **options):
     [
         (
             lambda: relation_of([("x", "y", -1)], value=2, likelihood="poisson"),
-            r"^Relation\(a, b\): 1 of 1 values are not counts .* in row 1, cell \(a='x', b='y'\)",
+            r"^Relation 'r': 1 of 1 values are not counts .* in row 1, cell \(a='x', b='y'\)",
         ),
         (
             lambda: relation_of([("x", "y", "z")], value=2, likelihood="normal"),
@@ -82,8 +82,9 @@ def relation_of(rows, places=("a", "b"), **options):
     ],
 )
 def test_bad_relations_are_refused_in_a_sentence(make, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        make()
+    with pytest.raises(ValueError, match=sentence) as caught:
+        MultiIRM().fit({"r": make()})
+    assert "elation 'r'" in str(caught.value) or "Name the places" in sentence
 
 
 def test_bad_data_sets_are_refused_in_a_sentence(model):
@@ -176,13 +177,17 @@ def test_inputs_of_all_kinds():
         Relation(stored, places),
         Relation(np.ma.masked_array(np.maximum(cube, 1), cube == 0), places),
     ):
-        assert np.stack(relation.objects).T.tolist() == np.argwhere(cube).tolist()
+        assert np.stack(relation.read("r").objects).T.tolist() == np.argwhere(cube).tolist()
     masked = Relation(np.ma.masked_array(np.eye(2), [[0, 1], [0, 0]]), ["a", "b"])
-    assert np.stack(masked.unseen).tolist() == [[0], [1]]
+    assert np.stack(masked.read("r").unseen).tolist() == [[0], [1]]
     words = np.array([["x", "y"], ["y", None]], dtype=object)
-    assert Relation(words, ["a", "b"], likelihood="categorical").values.tolist() == [0, 1, 1]
+    assert Relation(words, ["a", "b"], likelihood="categorical").read("r").values.tolist() == [
+        0,
+        1,
+        1,
+    ]
     frame = pd.DataFrame({"a": ["p", "q"], "b": [1.0, 2.0], "n": pd.array([1, None], "Int64")})
-    counts = Relation(frame, ["a", "b"], value="n", likelihood="poisson")
+    counts = Relation(frame, ["a", "b"], value="n", likelihood="poisson").read("r")
     assert [each.tolist() for each in (*counts.objects, *counts.unseen)] == [
         ["p"],
         ["1"],
@@ -191,12 +196,15 @@ def test_inputs_of_all_kinds():
     ]
     frame["a"] = [pd.NA, "q"]
     with pytest.raises(ValueError, match="names at place 'a' are missing"):
-        Relation(frame, ["a", "b"])
+        Relation(frame, ["a", "b"]).read("r")
     lazy = pl.LazyFrame({"a": ["p"], "b": ["q"]})
     for data in (lazy, {("p", "q")}, iter([("p", "q")]), nx.DiGraph([("p", "q")])):
-        assert [each.tolist() for each in Relation(data, ["a", "b"]).objects] == [["p"], ["q"]]
+        assert [each.tolist() for each in Relation(data, ["a", "b"]).read("r").objects] == [
+            ["p"],
+            ["q"],
+        ]
     unseen = Relation(np.eye(2), ["a", "b"], unseen=np.array([[0, 1], [0, 0]]))
-    assert np.stack(unseen.unseen).tolist() == [[0], [1]]
+    assert np.stack(unseen.read("r").unseen).tolist() == [[0], [1]]
 
 
 def test_graphs_that_do_not_fit_are_refused():
@@ -204,15 +212,15 @@ def test_graphs_that_do_not_fit_are_refused():
 
     graph = nx.Graph([("u", "i"), ("j", "u")])
     with pytest.raises(ValueError, match=r"2 of 2 edges do not join a node with .* bipartite=0"):
-        Relation(graph, ["user", "item"])
+        Relation(graph, ["user", "item"]).read("r")
     nx.set_node_attributes(graph, {"u": 0, "i": 1, "j": 1}, "bipartite")
-    found = Relation(graph, ["user", "item"])
+    found = Relation(graph, ["user", "item"]).read("r")
     assert [each.tolist() for each in found.objects] == [["u", "u"], ["i", "j"]]
     pair = {"a": "x", "b": "x"}
     with pytest.raises(ValueError, match="No edge of the graph has an attribute 'weight'"):
-        Relation(graph, pair, value="weight", likelihood="poisson")
+        Relation(graph, pair, value="weight", likelihood="poisson").read("r")
     with pytest.raises(ValueError, match="The graph is undirected"):
-        Relation(graph, pair, symmetric=False)
+        Relation(graph, pair, symmetric=False).read("r")
 
 
 def test_whole_numbers_are_names_where_objects_are_named_by_numbers():

@@ -19,9 +19,9 @@ from coblock.inference.convergence import warn_if_not_converged
 from coblock.inference.multi_fit import MultiFit, binary_record, use_engine
 from coblock.inference.settings import Settings, check_method, read_multi_settings
 from coblock.io import checkpoint, model_file, multi_checkpoint, refuse
+from coblock.io.cells import LIKELIHOODS
 from coblock.io.export import LIBRARIES, multi_frame
 from coblock.io.tables import (
-    LIKELIHOODS,
     Relation,
     build_dataset,
     check_degree_choice,

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.io import refuse
+from coblock.io.cells import Cells
+from coblock.io.tables import Relation
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import quoted
@@ -16,12 +18,12 @@ from coblock.model.relation import Domain
 
 
 def assign_new_objects(
-    result: MultiResult, domain: str, relations: Mapping[str, Any]
+    result: MultiResult, domain: str, relations: Mapping[str, Relation]
 ) -> dict[Any, Floats]:
     """Return the cluster probabilities of new objects of a domain, by name.
 
-    ``relations`` are :class:`coblock.Relation` objects with cells of the new objects, by the
-    names of fitted relations. Each new object is added alone, so that others do not change it.
+    ``relations`` have cells of the new objects, by the names of fitted relations. Each new object
+    is added alone, so that others do not change it.
     """
     data = result.data
     d = data.domain(domain)
@@ -60,14 +62,17 @@ class NewCells(NamedTuple):
     unseen: Indices
 
 
-def _new_cells(data: Dataset, table: Table, d: int, relation: Any) -> dict[Any, NewCells]:
+def _new_cells(data: Dataset, table: Table, d: int, given: Relation) -> dict[Any, NewCells]:
     """Return the cells of each new object."""
+    relation = given.read(table.name)
     if tuple(relation.places) != table.places or relation.likelihood.name != table.values_name:
         refuse(
             f"Relation '{table.name}' was fitted with the places {', '.join(table.places)} and "
             f"likelihood='{table.values_name}', but {', '.join(relation.places)} and "
             f"'{relation.likelihood.name}' are given. Give the same."
         )
+    if table.values_name == "categorical":
+        relation = given.read_like(table.name, table.likelihood)
     own = [p for p, e in enumerate(table.domains) if e == d]
     if relation.shape is not None and len(own) > 1:
         refuse(
@@ -77,9 +82,6 @@ def _new_cells(data: Dataset, table: Table, d: int, relation: Any) -> dict[Any, 
     cells, new = _locate(data, table, d, relation, relation.objects)
     unseen, new_unseen = _locate(data, table, d, relation, relation.unseen)
     values = relation.values
-    if table.values_name == "categorical":
-        categories = relation.likelihood.categories
-        values = table.encode([categories[int(v)] for v in values])
     if relation.shape is None:
         known = set(data.domains[d].names or map(str, range(data.sizes[d])))
         names = dict.fromkeys(o for p in own for o in relation.listed[p] if o not in known)
@@ -97,7 +99,7 @@ def _new_cells(data: Dataset, table: Table, d: int, relation: Any) -> dict[Any, 
 
 
 def _locate(
-    data: Dataset, table: Table, d: int, relation: Any, objects: list[NDArray[Any]]
+    data: Dataset, table: Table, d: int, relation: Cells, objects: list[NDArray[Any]]
 ) -> tuple[Indices, list[Any]]:
     """Return cells by position, -1 for a new object, and the name of the new object or None."""
     cells = np.full((len(objects[0]), table.arity), -1, np.int32)

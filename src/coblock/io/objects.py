@@ -16,10 +16,10 @@ from coblock.model.likelihoods import quoted
 from coblock.model.relation import Domain
 
 if TYPE_CHECKING:
-    from coblock.io.tables import Relation
+    from coblock.io.cells import Cells
 
 
-def find_domain(domain: str, relations: "Mapping[str, Relation]") -> tuple[Domain, Any]:
+def find_domain(domain: str, relations: "Mapping[str, Cells]") -> tuple[Domain, Any]:
     """Return a domain, and the positions of its names or None."""
     names: dict[str, int] = {}
     sizes: dict[str, int] = {}
@@ -79,7 +79,7 @@ def index_cells(objects: list[NDArray[Any]], index: list[Any]) -> Indices:
 
 
 def align_exposures(
-    name: str, relation: "Relation", domains: list[Domain]
+    name: str, relation: "Cells", domains: list[Domain]
 ) -> tuple[Floats, ...] | None:
     """Return exposures of all places; 1 where none are given."""
     if relation.exposure is None:

@@ -83,6 +83,7 @@ def read_one(
     reader = Reader(fit_options.kind, columns, None, text, limits, *how)
     relation, notes = read_single(edges, fit_options.kind, fit_options.likelihood, reader)
     name = "standard input" if str(edges) == "-" else edges.stem
+    relation.read(name)
     output.say(f"{name}: {relation!r}")
     for note in notes:
         output.note(note)
