@@ -1,6 +1,6 @@
 """The cells of one relation, read from what a person gives, and checked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ from coblock.io import refuse
 from coblock.io.listing import (
     Listing,
     as_objects,
+    as_values,
     cell_in_words,
     distinct_cells,
     find_missing,
@@ -87,6 +88,7 @@ class Cells:
             absent = "zero" if counted and (value is None or self._counts) else "unseen"
         self.filled = absent == "zero"
         self.diagonal = diagonal or ("unseen" if len(self.places) == 2 else "seen")
+        self.diagonal_chosen = diagonal is not None
 
     def _check_degree_corrected(self, asked: bool | Literal["auto"]) -> bool | Literal["auto"]:
         """Return the choice, or say what degree correction needs."""
@@ -124,12 +126,13 @@ class Cells:
         ]
         self.missing: list[NDArray[Any]] = [each[:0] for each in objects]  # by place
         if values is None:
-            self.objects, _, _, times = distinct_cells(objects)
+            self.objects, _, _, times = distinct_cells(self._order_pairs(objects))
             self.values = times.astype(np.float64) if self._counts else np.ones(len(times))
             return
-        values = np.asarray(values)
+        values = as_values(values)
         missing = find_missing(values)
         self.missing = [each[missing] for each in objects]
+        self._missing_rows = np.flatnonzero(missing)
         rows = np.flatnonzero(~missing)
         self.objects, first, inverse, _ = distinct_cells([each[rows] for each in objects])
         numbers = self._encode(values, rows, objects)
@@ -143,6 +146,20 @@ class Cells:
                 f"first is row {row + 1:,}, cell {cell}, with {quoted(str(values[row]))}. Keep one "
                 "row for each cell, or add the values up."
             )
+
+    def _order_pairs(self, objects: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return listed cells with symmetric pairs in one order, so that both orders count."""
+        pair = [p for p, d in enumerate(self.places.values()) if self._repeats(d)]
+        if not (self.symmetric and self._counts and len(pair) == 2):
+            return objects
+        first, second = (objects[p] for p in pair)
+        turned, ordered = first > second, list(objects)
+        ordered[pair[0]] = np.where(turned, second, first)
+        ordered[pair[1]] = np.where(turned, first, second)
+        return ordered
+
+    def _repeats(self, domain: str) -> bool:
+        return list(self.places.values()).count(domain) > 1
 
     def _encode(
         self, values: NDArray[Any], rows: NDArray[np.intp], objects: list[NDArray[Any]]
@@ -179,20 +196,31 @@ class Cells:
             listed = self._list_unseen(unseen)
         if self.filled:
             listed = [np.concatenate(pair) for pair in zip(listed, self.missing, strict=True)]
-        self.unseen = distinct_cells(listed)[0] if len(listed[0]) else listed
-        if not len(self.unseen[0]):
+        self.unseen, first = listed, np.zeros(0, np.intp)
+        if not len(listed[0]):
             return
+        self.unseen, first, _, _ = distinct_cells(listed)
         stored = self.objects  # zeros of an array are not listed
         if self.shape is not None:
             stored = [each[self.values != 0] for each in stored]
         cells = set(zip(*(each.tolist() for each in stored), strict=True))
-        both = [c for c in zip(*(u.tolist() for u in self.unseen), strict=True) if c in cells]
+        hidden = list(zip(*(each.tolist() for each in self.unseen), strict=True))
+        both = [u for u, cell in enumerate(hidden) if cell in cells]
         if both:
+            row = self._row_in_words(int(first[both[0]]), len(listed[0]) - len(self.missing[0]))
             refuse(
-                f"{len(both):,} of {len(self.unseen[0]):,} unseen cells are listed with a value, "
-                f"too; the first is {cell_in_words(self.places, both[0])}. Remove them from one of "
-                "the two."
+                f"{len(both):,} of {len(hidden):,} unseen cells are listed with a value, too; the "
+                f"first is {row}{cell_in_words(self.places, hidden[both[0]])}. Remove them from "
+                "one of the two."
             )
+
+    def _row_in_words(self, row: int, n_unseen: int) -> str:
+        """Return where an unseen cell is listed: in ``unseen``, or without a value in the data."""
+        if self.shape is not None:
+            return ""
+        if row < n_unseen:
+            return f"row {row + 1:,} of unseen, "
+        return f"row {self._missing_rows[row - n_unseen] + 1:,}, which has no value, "
 
     def _list_unseen(self, unseen: Any) -> list[NDArray[Any]]:
         """Return the objects of unseen cells by place: names, or positions in an array."""
@@ -206,7 +234,7 @@ class Cells:
                 )
             found = Listing([as_objects(*each) for each in zip(unseen, self.places, strict=True)])
         else:
-            found = list_cells(unseen, self.places, None)
+            found = list_cells(unseen, self.places, None, "unseen")
         if found.shape not in {None, self.shape}:
             refuse(
                 f"unseen is an array of shape {found.shape}, but the data are "
@@ -243,6 +271,7 @@ class Cells:
         order = front + [p for p in range(len(domains)) if p not in front]
         self.places = {names[p]: domains[p] for p in order}
         self.objects = [self.objects[p] for p in order]
+        self.listed = [self.listed[p] for p in order]
         self.unseen = [self.unseen[p] for p in order]
         if self.shape is not None:
             self.shape = tuple(self.shape[p] for p in order)
@@ -266,23 +295,30 @@ class Cells:
                     f"exposure names the place {quoted(sorted(unknown)[0])}, which does not exist."
                 )
             exposure = [exposure.get(place) for place in self.places]
-        elif len(exposure) != len(self.places):
+        elif not isinstance(exposure, Sized) or len(exposure) != len(self.places):
+            sized = isinstance(exposure, Sized)
+            found = f"has {len(exposure)} entries" if sized else f"is {exposure!r}"
             refuse(
-                f"exposure has {len(exposure)} entries for {len(self.places)} places. Give an "
-                "array, or None, for each."
+                f"exposure {found} for {len(self.places)} places. Give an array, or None, for each."
             )
-        found: list[Any] = []
-        for place, each in zip(self.places, exposure, strict=True):
-            if each is None:
-                found.append(None)
-                continue
-            named = isinstance(each, Mapping)
-            weights = check_numbers(list(each.values()) if named else each)
-            if not (weights > 0).all():
-                refuse(f"The exposures of place '{place}' must be positive and finite.")
-            names = [as_name(name) for name in each] if named else []
-            found.append(dict(zip(names, weights, strict=True)) if named else weights)
-        return found
+        pairs = zip(self.places, exposure, strict=True)
+        return [None if each is None else _check_factors(place, each) for place, each in pairs]
+
+
+def _check_factors(place: str, given: Any) -> Any:
+    """Return the exposures of a place as numbers, by name or by position."""
+    named = isinstance(given, Mapping)
+    try:
+        factors = check_numbers(list(given.values()) if named else given)
+        wrong = int((factors <= 0).sum())
+    except ValueError:
+        wrong = -1
+    if wrong:
+        refuse(
+            f"{'Some' if wrong < 0 else f'{wrong:,}'} exposures of place '{place}' are not "
+            "positive and finite numbers. Correct them, or leave them out."
+        )
+    return {as_name(o): x for o, x in zip(given, factors, strict=True)} if named else factors
 
 
 def _find_likelihood(likelihood: Any) -> Likelihood:

@@ -34,7 +34,8 @@ class Relation:
         domains that are also the names of the places.
     value : str, optional
         The column, edge attribute, or position in a tuple, that holds the values. Without it a
-        cell that is listed is 1; for counts, the number of times that it is listed.
+        cell that is listed is 1; for counts, the number of times that it is listed, in either
+        order if the places are interchangeable.
     likelihood : {"bernoulli", "poisson", "categorical", "normal"} or Likelihood
         The distribution of the values.
     unseen : frame, path, list of tuples, tuple of arrays, or array, optional
@@ -43,10 +44,12 @@ class Relation:
         only unseen cells name is an object of its domain like others; a warning names the first.
     absent : {"zero", "unseen"}, optional
         What cells that are not listed are. Default: "unseen" with a value, except for counts.
+        The zero of categories is the first one by name.
     symmetric : bool
         Whether the two places of one domain are interchangeable.
     diagonal : {"seen", "unseen"}, optional
-        Whether cells with an object twice are data. Default: unseen if there are two places.
+        Whether cells with an object twice are data. Default: unseen if there are two places,
+        with a warning if some are listed.
     exposure : dict or sequence of arrays, optional
         Counts only: a factor for each object at each place; a cell has the product. The factors
         of a place are an array by position, or a dict by name.
@@ -129,7 +132,9 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
         refuse("There is no relation. Pass a dict of at least one.")
     read = {name: relation.read(name) for name, relation in relations.items()}
     domains = list(dict.fromkeys(d for each in read.values() for d in each.places.values()))
-    found = {domain: find_domain(domain, read) for domain in domains}
+    found = {}
+    for domain in domains:
+        found[domain] = find_domain(domain, read)
     tables = []
     for name, relation in read.items():
         places = relation.places.items()
@@ -153,7 +158,8 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
             distinct=relation.diagonal == "unseen" and len(set(numbers)) < len(numbers),
             exposures=align_exposures(name, relation, [found[d][0] for _, d in places]),
         )
-        tables.append(check_cells(table, [found[d][0] for _, d in places]))
+        filled_by = [found[d][0] for _, d in places]
+        tables.append(check_cells(table, filled_by, warn=not relation.diagonal_chosen))
     data = Dataset(tuple(domains), tuple(found[d][0] for d in domains), tuple(tables))
     for d, domain in enumerate(domains):
         filled = [table for table in tables if d in table.domains]
@@ -191,9 +197,9 @@ def check_degree_choice(
         relation = described.read(name)
         if relation.degree_corrected == "auto" and relation.likelihood.name == "bernoulli":
             refuse(
-                f"Relation '{name}': degree_corrected='auto' is for counts, and for a binary "
-                "relation that is fitted alone. Pass True and False, and keep the fit with the "
-                "larger log_evidence_."
+                f"Relation '{name}': the automatic choice of degree correction is for counts, and "
+                "for a binary relation that is fitted alone. Fit with the correction and without "
+                "it, and keep the fit with the larger log evidence."
             )
     return False
 

@@ -107,6 +107,9 @@ def maximise(
 
 def check_numbers(values: Any) -> Floats:
     """Return values as finite numbers, or refuse them."""
+    if np.iscomplexobj(values):
+        msg = f"The {len(values):,} values are complex. Choose one real number for each cell."
+        raise ValueError(msg)
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (OverflowError, TypeError, ValueError):
