@@ -231,6 +231,10 @@ def test_unseen_cells_are_listed_in_a_file(tmp_path):
         (["(user,item)=orders.csv"], ["NAME(PLACE,PLACE)=FILE"]),
         ([BOUGHT, "directed"], ["'directed'", "NAME(PLACE,PLACE)=FILE"]),
         ([BOUGHT, BOUGHT], ["'bought'", "twice"]),
+        (
+            [BOUGHT, "tagged(item,tag)=tags.parquet;degree_corrected=auto"],
+            ["'tagged': the automatic choice of degree correction"],
+        ),
         (["a(x,x)=orders.csv"], ["'a'", "who:user,whom:user"]),
         (["a()=orders.csv"], ["'a'"]),
         (["a(user,item)=orders.csv;valeu=qty"], ["'a'", "'valeu'", "value, likelihood"]),
