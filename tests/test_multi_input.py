@@ -7,6 +7,9 @@ from scipy import sparse
 from coblock import MultiIRM, Relation
 from coblock.io.tables import build_dataset
 from coblock.model.dataset import find_objects
+from coblock.model.likelihoods import first_wrong
+from coblock.model.likelihoods.categorical import Categorical
+from coblock.model.likelihoods.poisson import Poisson
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +199,15 @@ def test_a_relation_is_read_when_its_name_is_known(tmp_path):
     once = relation_of(iter([("x", "y"), ("z", "y")]))
     assert once.read("r") is once.read("r")
     assert repr(once) == "Relation(a, b): 2 cells, bernoulli, others are zeros"
+
+
+@pytest.mark.parametrize("wrong", [[0], [6], [3, 5], [2, 3], range(7), []])
+def test_the_first_wrong_value_is_found(wrong):
+    values = np.ones(7)
+    values[list(wrong)] = -1
+    assert first_wrong(Poisson(), values) == (min(wrong) if wrong else None)
+    many = [str(i) for i in range(1001)]
+    assert first_wrong(Categorical(), many) is None  # none is wrong by itself
 
 
 def test_a_missing_answer_is_no_category():

@@ -143,13 +143,20 @@ def check_counts(values: Any) -> Floats:
 
 def first_wrong(likelihood: Likelihood, values: Any) -> int | None:
     """Return the position of the first value that does not fit by itself."""
-    for row in range(len(values)):
-        one = values[row : row + 1]
+
+    def is_refused(first: int, end: int) -> bool:
+        part = values[first:end]
         try:
-            likelihood.for_values(one).encode(one)
+            likelihood.for_values(part).encode(part)
         except ValueError:
-            return row
-    return None
+            return True
+        return False
+
+    first, end = 0, len(values)
+    while end - first > 1:  # it is in the first half, if that is refused
+        middle = (first + end) // 2
+        first, end = (first, middle) if is_refused(first, middle) else (middle, end)
+    return first if end and is_refused(first, end) else None
 
 
 def quoted(value: object) -> str:
