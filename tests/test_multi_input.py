@@ -92,6 +92,10 @@ def relation_of(rows, places=("a", "b"), **options):
             r"too large .* the largest is -1e\+300",
         ),
         (
+            lambda: relation_of([("x", "y", 1), ("z", "y", 1e16)], value=2, likelihood="poisson"),
+            r"1 of 2 values are counts above .* the largest is 1e\+16.* in row 2, cell \(a='z'",
+        ),
+        (
             lambda: relation_of([("x", "y")], likelihood="poisson", exposure=2.0),
             "exposure is 2.0 for 2 places",
         ),
@@ -339,6 +343,13 @@ def test_inputs_of_all_kinds():
         ]
     unseen = Relation(np.eye(2), ["a", "b"], unseen=np.array([[0, 1], [0, 0]]))
     assert np.stack(unseen.read("r").unseen).tolist() == [[0], [1]]
+
+
+def test_repeated_cells_of_a_sparse_matrix_are_added_up():
+    repeated = sparse.coo_array((np.array([200, 200], np.uint8), ([0, 0], [1, 1])), shape=(2, 2))
+    found = Relation(repeated, ["a", "b"], likelihood="poisson").read("r")
+    assert found.values.tolist() == [400]
+    assert repeated.nnz == 2  # the matrix of the user is not changed
 
 
 def test_graphs_that_do_not_fit_are_refused():

@@ -93,7 +93,9 @@ def _list_array(data: Any, places: list[str], value: Any) -> Listing:
         refuse(f"value is {quoted(value)}, but an array holds its values. Leave value out.")
     _check_arity(data.ndim, places, f"An array of shape {data.shape}")
     if bool(sparse.issparse(data)):
-        coo = data.tocoo()
+        coo = data.tocoo(copy=True)  # the data of the user stay as they are
+        if coo.dtype.kind in "iu":
+            coo = coo.astype(np.float64)  # sums of small integers overflow
         coo.sum_duplicates()
         return Listing(list(coo.coords), coo.data, coo.shape)
     if np.ma.isMaskedArray(data):

@@ -17,6 +17,7 @@ from coblock.kernels import Floats, Gain
 Statistics: TypeAlias = tuple[Floats, ...]  # one array for each statistic, an entry per block
 Rule = Literal["newton", "fixed-point", "vb-fixed-point", "fixed"]  # how priors are learnt
 LONGEST_TEXT = 60  # characters of a value in a message
+LARGEST_COUNT = 2**53  # up to which 64-bit floats hold all whole numbers
 
 
 class Likelihood(Protocol):
@@ -136,6 +137,13 @@ def check_counts(values: Any) -> Floats:
         msg = (
             f"{wrong.sum():,} of {numbers.size:,} values are not counts 0, 1, 2, ...; the first "
             f"is {numbers[wrong][0]:g}. Choose likelihood='normal' for other numbers."
+        )
+        raise ValueError(msg)
+    if numbers.size and numbers.max() > LARGEST_COUNT:
+        msg = (
+            f"{(numbers > LARGEST_COUNT).sum():,} of {numbers.size:,} values are counts above "
+            f"{LARGEST_COUNT:,}, which are not exact; the largest is {numbers.max():g}. Count in "
+            "larger units, or choose likelihood='normal'."
         )
         raise ValueError(msg)
     return numbers
