@@ -209,6 +209,17 @@ def test_an_earlier_result_is_replaced_whole(tmp_path):
     assert names == sorted([*(set(FILES) - {"user.csv"}), "notes.txt"])
 
 
+def test_warnings_about_data_are_notes(tmp_path):
+    (tmp_path / "knows.csv").write_text("who,whom\na,a\na,b\nb,c\n")
+    (tmp_path / "hidden.csv").write_text("who,whom\na,zz\n")
+    text = f"knows(who:user,whom:user)={tmp_path}/knows.csv;unseen={tmp_path}/hidden.csv"
+    ran = coblock_("fit", "--relation", text, "--out", tmp_path / "o")
+    assert ran.exit_code == 0, ran.output
+    assert "Note: 1 of 3 cells of relation 'knows' have an object twice" in ran.stderr
+    assert "Note: 1 objects of domain 'user' are named only by unseen cells" in ran.stderr
+    assert "UserWarning" not in ran.stderr
+
+
 def test_unseen_cells_are_listed_in_a_file(tmp_path):
     (tmp_path / "tags.csv").write_text("item,tag\na,x\nb,y\n")
     (tmp_path / "hidden.csv").write_text("item,tag\na,y\n")

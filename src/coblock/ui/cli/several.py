@@ -237,7 +237,7 @@ def parse_limits(text: str | None) -> int | dict[str, int] | None:
 def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], None]]:
     """Yield a callback that shows the last sweep; not on a terminal, a line every few seconds.
 
-    Fits that have not converged are noted at the end, not by warnings.
+    Warnings about the data are notes. Fits that have not converged are noted at the end.
     """
     from rich.console import Console
     from sklearn.exceptions import ConvergenceWarning
@@ -259,6 +259,7 @@ def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], N
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.showwarning = lambda message, *_, **__: output.note(str(message))
         if output.quiet or not console.is_terminal:
             yield log
             return
