@@ -209,6 +209,14 @@ def test_an_earlier_result_is_replaced_whole(tmp_path):
     assert names == sorted([*(set(FILES) - {"user.csv"}), "notes.txt"])
 
 
+def test_nothing_is_left_where_data_are_refused(tmp_path):
+    (tmp_path / "orders.csv").write_text("user,item,qty\na,b,-1\n")
+    bad = f"bought(user,item)={tmp_path}/orders.csv;value=qty;likelihood=poisson"
+    ran = coblock_("fit", "--relation", bad, "--out", tmp_path / "new" / "folder" / "result")
+    refused(ran, "Relation 'bought', file ", "not counts", "row 1, cell (user='a', item='b')")
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.csv"]
+
+
 def test_warnings_about_data_are_notes(tmp_path):
     (tmp_path / "knows.csv").write_text("who,whom\na,a\na,b\nb,c\n")
     (tmp_path / "hidden.csv").write_text("who,whom\na,zz\n")
