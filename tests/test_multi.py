@@ -360,7 +360,8 @@ def test_noise_does_not_change_a_clear_relation():
 def test_the_order_of_objects_and_relations_does_not_matter():
     relation, _, _ = planted("normal", 2)
     rng = np.random.default_rng(0)
-    rows = list(zip(*(each.tolist() for each in relation.objects), relation.values, strict=True))
+    cells = relation.read("r")
+    rows = list(zip(*(each.tolist() for each in cells.objects), cells.values, strict=True))
     turned = [rows[t] for t in rng.permutation(len(rows))]
     other = Relation(
         [(b, a, v) for a, b, v in turned], ["column", "row"], value=2, likelihood="normal"

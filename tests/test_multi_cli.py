@@ -209,13 +209,32 @@ def test_an_earlier_result_is_replaced_whole(tmp_path):
     assert names == sorted([*(set(FILES) - {"user.csv"}), "notes.txt"])
 
 
+def test_nothing_is_left_where_data_are_refused(tmp_path):
+    (tmp_path / "orders.csv").write_text("user,item,qty\na,b,-1\n")
+    bad = f"bought(user,item)={tmp_path}/orders.csv;value=qty;likelihood=poisson"
+    ran = coblock_("fit", "--relation", bad, "--out", tmp_path / "new" / "folder" / "result")
+    refused(ran, "Relation 'bought', file ", "not counts", "row 1, cell (user='a', item='b')")
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.csv"]
+
+
+def test_warnings_about_data_are_notes(tmp_path):
+    (tmp_path / "knows.csv").write_text("who,whom\na,a\na,b\nb,c\n")
+    (tmp_path / "hidden.csv").write_text("who,whom\na,zz\n")
+    text = f"knows(who:user,whom:user)={tmp_path}/knows.csv;unseen={tmp_path}/hidden.csv"
+    ran = coblock_("fit", "--relation", text, "--out", tmp_path / "o")
+    assert ran.exit_code == 0, ran.output
+    assert "Note: 1 of 3 cells of relation 'knows' have an object twice" in ran.stderr
+    assert "Note: 1 objects of domain 'user' are named only by unseen cells" in ran.stderr
+    assert "UserWarning" not in ran.stderr
+
+
 def test_unseen_cells_are_listed_in_a_file(tmp_path):
     (tmp_path / "tags.csv").write_text("item,tag\na,x\nb,y\n")
     (tmp_path / "hidden.csv").write_text("item,tag\na,y\n")
     text = '[relations.tagged]\ndata = "tags.csv"\nplaces = ["item", "tag"]\nunseen = "hidden.csv"'
     (tmp_path / "tags.toml").write_text(text)
     found = read_relations(read_description(tmp_path / "tags.toml"))["tagged"]
-    assert [each.tolist() for each in found.unseen] == [["a"], ["y"]]
+    assert [each.tolist() for each in found.read("tagged").unseen] == [["a"], ["y"]]
     (tmp_path / "hidden.csv").write_text("item,tag\na,x\n")
     with pytest.raises(DescriptionError, match=r"'tagged', .* listed with a value, too.*item='a'"):
         read_relations(read_description(tmp_path / "tags.toml"))
@@ -231,6 +250,10 @@ def test_unseen_cells_are_listed_in_a_file(tmp_path):
         (["(user,item)=orders.csv"], ["NAME(PLACE,PLACE)=FILE"]),
         ([BOUGHT, "directed"], ["'directed'", "NAME(PLACE,PLACE)=FILE"]),
         ([BOUGHT, BOUGHT], ["'bought'", "twice"]),
+        (
+            [BOUGHT, "tagged(item,tag)=tags.parquet;degree_corrected=auto"],
+            ["'tagged': the automatic choice of degree correction"],
+        ),
         (["a(x,x)=orders.csv"], ["'a'", "who:user,whom:user"]),
         (["a()=orders.csv"], ["'a'"]),
         (["a(user,item)=orders.csv;valeu=qty"], ["'a'", "'valeu'", "value, likelihood"]),
@@ -239,7 +262,7 @@ def test_unseen_cells_are_listed_in_a_file(tmp_path):
         (["a(user,item)=orders.csv;absent=no"], ["'a'", "absent", "'no'"]),
         (["a(user,item)=orders.csv;likelihood=beta"], ["'a'", "orders.csv", "'beta'"]),
         (["a(user,thing)=orders.csv"], ["'a'", "thing", "qty"]),
-        (["a(user,item)=none.csv"], ["'a'", "none.csv", "no such file"]),
+        (["a(user,item)=none.csv"], ["'a'", "none.csv", "There is no file"]),
         (["a(user,item)=shop.toml"], ["'a'", ".parquet"]),
         (["a(user,item)=orders.csv;value=item;likelihood=normal"], ["'a'", "i0"]),
         (["a(user,item)=empty.csv"], ["'a'", "empty.csv", "cannot be read"]),
@@ -473,7 +496,7 @@ def test_counts_of_a_wide_table_are_read(tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text("shop,tea,milk,nails\na,3,0,1\nb,,2,1\nc,0,5,7\nd,1,1,0\ne,2,2,2\n")
     options = (several.ReadOptions(wide=True), several.FitOptions(likelihood="poisson"))
-    relation = several.read_one(path, *options, several.OutputOptions(quiet=True))["wide"]
+    relation = several.read_one(path, *options, several.OutputOptions(quiet=True))["wide"].read("")
     assert relation.filled
     assert sorted(relation.values.tolist()) == [1, 1, 1, 1, 2, 2, 2, 2, 3, 5, 7]
     assert [each.tolist() for each in relation.unseen] == [["b"], ["tea"]]

@@ -511,7 +511,7 @@ def test_restored_partitions_have_the_same_counts():
 def test_degree_correction_is_refused_in_a_sentence(options, message):
     cells = [("x", "u", 1), ("y", "v", 2)]
     with pytest.raises(ValueError, match=message):
-        Relation(cells, ["a", "b"], **({"degree_corrected": True} | options))
+        Relation(cells, ["a", "b"], **({"degree_corrected": True} | options)).read("r")
 
 
 def test_methods_without_degree_correction_refuse_it():
@@ -538,12 +538,12 @@ def test_degree_correction_is_a_key_of_a_relation_on_the_command_line(text, valu
 
 def test_other_arities_and_auto_beside_others_are_refused():
     with pytest.raises(ValueError, match="two places, but there are 3"):
-        Relation([("x", "u", "p")], ["a", "b", "c"], degree_corrected=True)
+        Relation([("x", "u", "p")], ["a", "b", "c"], degree_corrected=True).read("r")
     relations = {
         "r": Relation([("x", "u"), ("y", "v")], ["a", "b"], degree_corrected="auto"),
         "s": Relation([("x",)], ["a"]),
     }
-    with pytest.raises(ValueError, match="Pass True and False"):
+    with pytest.raises(ValueError, match="Fit with the correction and without it"):
         MultiIRM().fit(relations)
 
 

@@ -224,7 +224,7 @@ def test_permutations_permute_the_result(how):
     rng = np.random.default_rng(0)
     given, turned = shop(), {}
     for name in ("price", "knows", "answers", "bought"):
-        relation = given[name]
+        relation = given[name].read(name)
         columns = [each.tolist() for each in relation.objects]
         if name != "knows":
             known = getattr(relation.likelihood, "categories", None)

@@ -19,19 +19,19 @@ from coblock.inference.convergence import warn_if_not_converged
 from coblock.inference.multi_fit import MultiFit, binary_record, use_engine
 from coblock.inference.settings import Settings, check_method, read_multi_settings
 from coblock.io import checkpoint, model_file, multi_checkpoint, refuse
+from coblock.io.cells import LIKELIHOODS
 from coblock.io.export import LIBRARIES, multi_frame
 from coblock.io.tables import (
-    LIKELIHOODS,
     Relation,
     build_dataset,
     check_degree_choice,
     degree_corrected,
     is_binary,
 )
-from coblock.kernels import Floats, Indices
+from coblock.kernels import Floats
 from coblock.model import checks
 from coblock.model.checks import Inference, Kind
-from coblock.model.dataset import Dataset, find_objects
+from coblock.model.dataset import Dataset, check_place_names, find_cells, find_objects
 from coblock.model.multi_result import (
     DomainResult,
     MultiResult,
@@ -215,7 +215,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         writer.save()
         self._run(fit, writer)
 
-    def predict(self, relation: str, **places: ArrayLike) -> Floats:
+    def predict(self, relation: str, /, **places: ArrayLike) -> Floats:
         """Return the predictive mean of cells: probabilities, mean counts or values.
 
         Every place is given by names or positions, which are broadcast against each other. Whole
@@ -223,15 +223,18 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         have a vector of probabilities each, on a last axis.
         """
         check_is_fitted(self)
-        r, cells, shape = self._cells(relation, places)
+        r = self.result_.relation_number(relation)
+        cells, shape = find_cells(self.result_.data, self.result_.data.tables[r], places)
         mean = predict_mean(self.result_, r, cells)
         return mean.reshape(shape + mean.shape[1:])
 
     def score(self, relation: str, cells: Mapping[str, ArrayLike], values: ArrayLike) -> float:
         """Return the mean log predictive probability of the values of cells."""
         check_is_fitted(self)
-        r, at, _ = self._cells(relation, cells)
-        encoded = self.result_.data.tables[r].encode(np.ravel(values))
+        r = self.result_.relation_number(relation)
+        table = self.result_.data.tables[r]
+        at, _ = find_cells(self.result_.data, table, cells)
+        encoded = table.encode(np.ravel(values))
         if encoded.size != len(at) or not encoded.size:
             refuse(
                 f"There are {encoded.size:,} values for {len(at):,} cells of relation "
@@ -239,10 +242,11 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             )
         return float(log_predictive(self.result_, r, at, encoded).mean())
 
-    def rank(self, relation: str, n: int = 10, **places: Any) -> list[tuple[Any, float]]:
+    def rank(self, relation: str, /, n: int = 10, **places: Any) -> list[tuple[Any, float]]:
         """Return the objects with the largest predictive mean at the place that is not given."""
         check_is_fitted(self)
         table = self.result_.data.table(relation)
+        check_place_names(table, places)
         free = [place for place in table.places if place not in places]
         if len(free) != 1 or len(places) >= table.arity or any(map(np.ndim, places.values())):
             refuse(
@@ -268,8 +272,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         """Return the cluster probabilities of new objects of a domain, by name.
 
         The relations list cells of the new objects, with names of fitted objects at all other
-        places. A relation that is not given is unseen for them. Where objects have no names, an
-        array has a row for each new object, and these are named by their positions in it.
+        places, and are described as the fitted ones. A relation that is not given is unseen for
+        them. Where objects have no names, an array has a row for each new object, and these are
+        named by their positions in it. The exposure of a new object is 1 if none is given.
         """
         check_is_fitted(self)
         return assign_new_objects(self.result_, domain, _check_relations(relations))
@@ -335,34 +340,6 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             }
             return tuple(given.get(name) for name in data.domain_names)
         return (checks.check_whole_number("max_clusters", limit, 1),) * len(data.domains)
-
-    def _cells(
-        self, relation: str, places: Mapping[str, Any]
-    ) -> tuple[int, Indices, tuple[int, ...]]:
-        """Return the number of a relation and cells of it by position."""
-        data = self.result_.data
-        r = self.result_.relation_number(relation)
-        table = data.tables[r]
-        wrong = [place for place in places if place not in table.places]
-        lost = [place for place in table.places if place not in places]
-        if wrong or lost:
-            what = (
-                f"no place '{wrong[0]}'" if wrong else f"the place '{lost[0]}', which is not given"
-            )
-            refuse(f"Relation '{relation}' has {what}. Its places are: {', '.join(table.places)}.")
-        at = [find_objects(data, table, p, places[place]) for p, place in enumerate(table.places)]
-        try:
-            at = list(np.broadcast_arrays(*at))
-        except ValueError:
-            shapes = ", ".join(f"{p} {a.shape}" for p, a in zip(table.places, at, strict=True))
-            refuse(
-                f"The objects at the places of relation '{relation}' do not broadcast against each "
-                f"other; their shapes are {shapes}. Give as many of each, or one."
-            )
-        cells = np.stack([each.ravel() for each in at], axis=1).astype(np.int32)
-        if table.symmetric:
-            cells[:, :2] = np.sort(cells[:, :2], axis=1)
-        return r, cells, at[0].shape
 
     def _publish(self, result: MultiResult) -> None:
         """Set the fitted attributes."""

@@ -8,6 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.io import refuse
+from coblock.io.cells import Cells
+from coblock.io.listing import cell_in_words
+from coblock.io.objects import check_cells
+from coblock.io.tables import Relation
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import quoted
@@ -16,12 +20,12 @@ from coblock.model.relation import Domain
 
 
 def assign_new_objects(
-    result: MultiResult, domain: str, relations: Mapping[str, Any]
+    result: MultiResult, domain: str, relations: Mapping[str, Relation]
 ) -> dict[Any, Floats]:
     """Return the cluster probabilities of new objects of a domain, by name.
 
-    ``relations`` are :class:`coblock.Relation` objects with cells of the new objects, by the
-    names of fitted relations. Each new object is added alone, so that others do not change it.
+    ``relations`` have cells of the new objects, by the names of fitted relations. Each new object
+    is added alone, so that others do not change it.
     """
     data = result.data
     d = data.domain(domain)
@@ -34,7 +38,7 @@ def assign_new_objects(
     found = {}
     for name in names:
         tables = tuple(
-            _add_cells(data.table(relation), used, d, data.sizes[d], new.get(name))
+            _add_cells(data.table(relation), used, d, new.get(name))
             for relation, new in cells.items()
         )
         domains = tuple(Domain(data.sizes[e] + (e == d)) for e in used)
@@ -53,21 +57,44 @@ def assign_new_objects(
 
 
 class NewCells(NamedTuple):
-    """Cells of a new object, which is at -1, with their values, and unseen cells."""
+    """Cells of a new object, which is the last one, with their values, and unseen cells."""
 
     cells: Indices
     values: Floats
     unseen: Indices
+    factors: tuple[float, ...]  # the exposure of the object at each place
 
 
-def _new_cells(data: Dataset, table: Table, d: int, relation: Any) -> dict[Any, NewCells]:
-    """Return the cells of each new object."""
+def _check_like_fitted(data: Dataset, table: Table, relation: Cells) -> None:
+    """Refuse a relation of new objects that is not described as the fitted one."""
     if tuple(relation.places) != table.places or relation.likelihood.name != table.values_name:
         refuse(
             f"Relation '{table.name}' was fitted with the places {', '.join(table.places)} and "
             f"likelihood='{table.values_name}', but {', '.join(relation.places)} and "
             f"'{relation.likelihood.name}' are given. Give the same."
         )
+    absent = {True: "zero", False: "unseen"}
+    domains = [data.domain_names[e] for e in table.domains]
+    for what, fitted, given in (
+        ("the domains", ", ".join(domains), ", ".join(relation.places.values())),
+        ("symmetric", table.symmetric, relation.symmetric),
+        ("absent", absent[table.filled], absent[relation.filled]),
+    ):
+        if fitted != given:
+            refuse(
+                f"Relation '{table.name}' was fitted with {what} {fitted}, but {given} is given. "
+                "Give the same."
+            )
+    if relation.exposure is not None and table.exposures is None:
+        refuse(f"Relation '{table.name}' was fitted without exposure. Leave it out.")
+
+
+def _new_cells(data: Dataset, table: Table, d: int, given: Relation) -> dict[Any, NewCells]:
+    """Return the cells of each new object."""
+    relation = given.read(table.name)
+    _check_like_fitted(data, table, relation)
+    if table.values_name == "categorical":
+        relation = given.read_like(table.name, table.likelihood)
     own = [p for p, e in enumerate(table.domains) if e == d]
     if relation.shape is not None and len(own) > 1:
         refuse(
@@ -77,9 +104,6 @@ def _new_cells(data: Dataset, table: Table, d: int, relation: Any) -> dict[Any, 
     cells, new = _locate(data, table, d, relation, relation.objects)
     unseen, new_unseen = _locate(data, table, d, relation, relation.unseen)
     values = relation.values
-    if table.values_name == "categorical":
-        categories = relation.likelihood.categories
-        values = table.encode([categories[int(v)] for v in values])
     if relation.shape is None:
         known = set(data.domains[d].names or map(str, range(data.sizes[d])))
         names = dict.fromkeys(o for p in own for o in relation.listed[p] if o not in known)
@@ -90,14 +114,56 @@ def _new_cells(data: Dataset, table: Table, d: int, relation: Any) -> dict[Any, 
         for row, name in enumerate(column):
             if name is not None:
                 rows.setdefault(name, ([], []))[number].append(row)
-    return {
-        name: NewCells(cells[listed], values[listed], unseen[hidden])
-        for name, (listed, hidden) in rows.items()
-    }
+    found = {}
+    for name, (listed, hidden) in rows.items():
+        domains = [
+            _with_new(data.domains[e], name) if e == d else data.domains[e] for e in table.domains
+        ]
+        part = replace(
+            table,
+            cells=_placed(cells[listed], table, data.sizes[d]),
+            values=values[listed],
+            unseen=_placed(unseen[hidden], table, data.sizes[d]),
+        )
+        part = check_cells(part, domains, warn=False)
+        factors = _factors_of(table, d, relation, name)
+        found[name] = NewCells(part.cells, part.values, part.unseen, factors)
+    return found
+
+
+def _with_new(domain: Domain, name: Any) -> Domain:
+    """Return a domain with a new object at its end."""
+    names = None if domain.names is None else (*domain.names, str(name))
+    return Domain(domain.size + 1, names)
+
+
+def _placed(cells: Indices, table: Table, position: int) -> Indices:
+    """Return cells with the position of the new object, which was -1."""
+    placed = np.where(cells < 0, position, cells).astype(np.int32)
+    if table.symmetric:
+        placed[:, :2] = np.sort(placed[:, :2], axis=1)
+    return placed
+
+
+def _factors_of(table: Table, d: int, relation: Cells, name: Any) -> tuple[float, ...]:
+    """Return the exposure of a new object at each place; 1 if none is given."""
+    factors = [1.0] * table.arity
+    for p, each in enumerate(relation.exposure or ()):
+        if each is None or table.domains[p] != d:  # fitted objects keep theirs
+            continue
+        by_name = isinstance(each, Mapping)
+        known = name in each if by_name else relation.shape is not None and name < len(each)
+        if not known:
+            refuse(
+                f"Relation '{table.name}', place '{table.places[p]}': the exposure of the new "
+                f"object {quoted(str(name))} is not given. Give a dict from names to factors."
+            )
+        factors[p] = float(each[name])
+    return tuple(factors)
 
 
 def _locate(
-    data: Dataset, table: Table, d: int, relation: Any, objects: list[NDArray[Any]]
+    data: Dataset, table: Table, d: int, relation: Cells, objects: list[NDArray[Any]]
 ) -> tuple[Indices, list[Any]]:
     """Return cells by position, -1 for a new object, and the name of the new object or None."""
     cells = np.full((len(objects[0]), table.arity), -1, np.int32)
@@ -119,9 +185,10 @@ def _locate(
         cells[:, p] = [index.get(name, -1) for name in names]
         unknown = np.flatnonzero(cells[:, p] < 0)
         if e != d and unknown.size:
+            cell = cell_in_words(table.places, [each[unknown[0]] for each in objects])
             refuse(
-                f"{unknown.size:,} objects at {where} are unknown; the first is "
-                f"{quoted(str(names[unknown[0]]))}. Give names of fitted objects."
+                f"{unknown.size:,} of {len(names):,} cells have an unknown object at {where}; the "
+                f"first is {cell}. Give names of fitted objects."
             )
         for row in unknown.tolist():
             if new[row] not in {None, names[row]}:
@@ -133,29 +200,18 @@ def _locate(
     return cells, new
 
 
-def _add_cells(
-    table: Table,
-    used: list[int],
-    d: int,
-    position: int,
-    new: NewCells | None,
-) -> Table:
+def _add_cells(table: Table, used: list[int], d: int, new: NewCells | None) -> Table:
     """Return a relation with the cells of a new object, whose domains are those in use."""
     cells, values, unseen = table.cells, table.values, table.unseen
     if new is not None:
-        added: list[NDArray[np.int32]] = []
-        for each in (new.cells, new.unseen):
-            placed = np.where(each < 0, position, each).astype(np.int32)
-            if table.symmetric:
-                placed[:, :2] = np.sort(placed[:, :2], axis=1)
-            added.append(placed)
-        cells, unseen = np.concatenate((cells, added[0])), np.concatenate((unseen, added[1]))
+        cells, unseen = np.concatenate((cells, new.cells)), np.concatenate((unseen, new.unseen))
         values = np.concatenate((values, new.values))
     exposures = table.exposures
     if exposures is not None:
+        factors = (1.0,) * table.arity if new is None else new.factors
         exposures = tuple(
-            np.append(each, 1.0) if e == d else each
-            for e, each in zip(table.domains, exposures, strict=True)
+            np.append(each, factor) if e == d else each
+            for e, each, factor in zip(table.domains, exposures, factors, strict=True)
         )
     domains = tuple(used.index(e) for e in table.domains)
     table = replace(table, domains=domains, exposures=exposures)

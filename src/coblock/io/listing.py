@@ -22,8 +22,16 @@ def check_places(places: object) -> dict[str, str]:
             f"{quoted(places)}.",
             TypeError,
         )
-    if isinstance(places, Mapping):
-        return dict(places)
+    named = dict(places) if isinstance(places, Mapping) else None
+    wrong = [each for each in [*places, *(named or {}).values()] if not _is_text(each)]
+    if wrong:
+        refuse(
+            f"Places and domains must be named by texts, but {quoted(wrong[0])} is among them. "
+            "Give texts; rename the columns of a frame that are numbers.",
+            TypeError,
+        )
+    if named is not None:
+        return named
     named = {place: place for place in places}
     if len(named) < len(places):
         refuse(
@@ -31,6 +39,10 @@ def check_places(places: object) -> dict[str, str]:
             "{'from': 'person', 'to': 'person'}."
         )
     return named
+
+
+def _is_text(name: object) -> bool:
+    return isinstance(name, str) and bool(name)
 
 
 def title_of(places: Mapping[str, str]) -> str:
@@ -49,8 +61,10 @@ class Listing(NamedTuple):
     undirected: bool = False
 
 
-def list_cells(data: Any, places: Mapping[str, str], value: str | int | None) -> Listing:
-    """Return the cells that the data list; ``places`` are filled by domains."""
+def list_cells(
+    data: Any, places: Mapping[str, str], value: str | int | None, what: str = "data"
+) -> Listing:
+    """Return the cells that ``what`` lists; ``places`` are filled by domains."""
     if isinstance(data, str | Path):
         data = read_frame(Path(data), list(places))
     if bool(sparse.issparse(data)) or isinstance(data, np.ndarray):
@@ -61,10 +75,10 @@ def list_cells(data: Any, places: Mapping[str, str], value: str | int | None) ->
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
     if isinstance(frame, nw.DataFrame):
-        return _list_rows(frame, list(places), value)
+        return _list_rows(frame, list(places), value, what)
     if isinstance(data, str | bytes | Mapping | nw.Series) or not isinstance(data, Iterable):
         refuse(
-            f"data must be a frame, an array, a sparse matrix, a graph, tuples or a path, but is "
+            f"{what} must be a frame, an array, a sparse matrix, a graph, tuples or a path, but is "
             f"{type(data).__name__}. Pass one of them.",
             TypeError,
         )
@@ -79,7 +93,9 @@ def _list_array(data: Any, places: list[str], value: Any) -> Listing:
         refuse(f"value is {quoted(value)}, but an array holds its values. Leave value out.")
     _check_arity(data.ndim, places, f"An array of shape {data.shape}")
     if bool(sparse.issparse(data)):
-        coo = data.tocoo()
+        coo = data.tocoo(copy=True)  # the data of the user stay as they are
+        if coo.dtype.kind in "iu":
+            coo = coo.astype(np.float64)  # sums of small integers overflow
         coo.sum_duplicates()
         return Listing(list(coo.coords), coo.data, coo.shape)
     if np.ma.isMaskedArray(data):
@@ -89,13 +105,13 @@ def _list_array(data: Any, places: list[str], value: Any) -> Listing:
     return Listing(list(indices), np.asarray(data).ravel(), data.shape)
 
 
-def _list_rows(frame: "nw.DataFrame[Any]", places: list[str], value: Any) -> Listing:
+def _list_rows(frame: "nw.DataFrame[Any]", places: list[str], value: Any, what: str) -> Listing:
     """Return the rows of a long frame."""
     wanted = [*places, *([] if value is None else [value])]
     lost = [str(column) for column in wanted if column not in frame.columns]
     if lost:
         refuse(
-            f"The data have no column {quoted(lost[0])}. Their columns are: "
+            f"There is no column {quoted(lost[0])} in {what}. The columns are: "
             f"{quoted(', '.join(map(str, frame.columns)))}. Name the columns as places and value."
         )
     objects = [as_objects(frame[place].to_list(), place) for place in places]
@@ -210,6 +226,13 @@ def is_missing(value: Any) -> bool:
         return bool(value != value)  # noqa: PLR0124 - NaN and NaT differ from themselves
     except TypeError:  # pandas.NA has no truth value
         return True
+
+
+def as_values(values: Any) -> NDArray[Any]:
+    """Return listed values as an array; NumPy would make text of a missing value beside texts."""
+    if isinstance(values, np.ndarray) or {*map(type, values)} <= {int, float, bool}:
+        return np.asarray(values)
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def find_missing(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -16,20 +16,21 @@ from coblock.model.likelihoods import quoted
 from coblock.model.relation import Domain
 
 if TYPE_CHECKING:
-    from coblock.io.tables import Relation
+    from coblock.io.cells import Cells
 
 
-def find_domain(domain: str, relations: "Mapping[str, Relation]") -> tuple[Domain, Any]:
+def find_domain(domain: str, relations: "Mapping[str, Cells]") -> tuple[Domain, Any]:
     """Return a domain, and the positions of its names or None."""
     names: dict[str, int] = {}
     sizes: dict[str, int] = {}
     unseen: dict[str, str] = {}  # where names of unseen cells are
-    named = None
+    named, wheres = None, []
     for name, relation in relations.items():
         for p, (place, filled_by) in enumerate(relation.places.items()):
             if filled_by != domain:
                 continue
             where = f"place '{place}' of relation '{name}'"
+            wheres.append(where)
             if relation.shape is not None:
                 sizes[where] = relation.shape[p]
                 continue
@@ -48,7 +49,10 @@ def find_domain(domain: str, relations: "Mapping[str, Relation]") -> tuple[Domai
     _add_unseen(domain, names, unseen)
     size = next(iter(sizes.values())) if sizes else len(names)
     if size == 0:
-        refuse(f"Domain '{domain}' has no objects: no relation lists a cell of it. Add some.")
+        refuse(
+            f"Domain '{domain}' has no objects: there is no cell at {', '.join(wheres)}. Add "
+            "cells, or leave the relation out."
+        )
     return Domain(size, tuple(names) if names else None), names or None
 
 
@@ -63,7 +67,7 @@ def _add_unseen(domain: str, names: dict[str, int], unseen: dict[str, str]) -> N
             f"is {quoted(new[0])} at {unseen[new[0]]}. They are clustered by their other cells, "
             "which are zeros. Correct the names if they are misspelt."
         ),
-        stacklevel=5,
+        stacklevel=6,  # the caller of fit
     )
     for name in new:
         names[name] = len(names)
@@ -79,7 +83,7 @@ def index_cells(objects: list[NDArray[Any]], index: list[Any]) -> Indices:
 
 
 def align_exposures(
-    name: str, relation: "Relation", domains: list[Domain]
+    name: str, relation: "Cells", domains: list[Domain]
 ) -> tuple[Floats, ...] | None:
     """Return exposures of all places; 1 where none are given."""
     if relation.exposure is None:
@@ -103,11 +107,19 @@ def align_exposures(
     return tuple(found)
 
 
-def check_cells(table: Table, domains: list[Domain]) -> Table:
+def check_cells(table: Table, domains: list[Domain], *, warn: bool) -> Table:
     """Leave out cells with an object twice if they are unseen; refuse pairs that contradict."""
     cells, values, unseen = table.cells, table.values, table.unseen
     if table.distinct:
         kept = [~_repeats(each, table.domains) for each in (cells, unseen)]
+        left_out = int((~kept[0]).sum())
+        if warn and left_out:
+            warnings.warn(
+                f"{left_out:,} of {len(cells):,} cells of relation '{table.name}' have an object "
+                "twice and are left out: they are unseen by default. Pass diagonal='seen' to use "
+                "them, or diagonal='unseen' if they are no data.",
+                stacklevel=5,  # the caller of fit
+            )
         cells, values, unseen = cells[kept[0]], values[kept[0]], unseen[kept[1]]
     if not table.symmetric or not len(cells) + len(unseen):
         return replace(table, cells=cells, values=values, unseen=unseen)

@@ -133,23 +133,21 @@ def check_keys(described: Mapping[str, Mapping[str, Any]]) -> None:
 
 def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Relation]":
     """Read the files of relations; an error names the relation and the file."""
-    from coblock.io.listing import check_places, title_of
     from coblock.io.tables import Relation
 
     check_keys(described)
     found = {}
     for name, given in described.items():
-        rest = dict(given)
-        path, places = Path(rest.pop("data")), rest.pop("places")
         try:
-            if not path.is_file():
-                refuse("there is no such file.")
-            places = check_places(places)
-            found[name] = Relation(path, places, **rest)
-        except (ValueError, OSError) as error:
-            reason = str(error).removeprefix(f"{title_of(places)}: ")
-            msg = f"Relation '{name}', file {path}: {reason}"
+            relation = Relation(**{**given, "data": Path(given["data"])})
+        except ValueError as error:
+            msg = f"Relation '{name}': {error}"
             raise DescriptionError(msg) from error
+        try:
+            relation.read(name)
+        except (ValueError, OSError) as error:
+            raise DescriptionError(str(error)) from error
+        found[name] = relation
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from coblock.io.cells import LIKELIHOODS
 from coblock.io.codec import check_memberships
 from coblock.io.container import (
     Header,
@@ -22,7 +23,7 @@ from coblock.io.container import (
     read_entry,
     require,
 )
-from coblock.io.tables import CORRECTED, LIKELIHOODS, degree_corrected
+from coblock.io.tables import CORRECTED, degree_corrected
 from coblock.kernels import Floats, Indices
 from coblock.model.checks import KINDS
 from coblock.model.dataset import Dataset, Table

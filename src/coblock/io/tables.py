@@ -1,43 +1,27 @@
 """Relations of the general model: tables as people have them, and the data set they give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from coblock.io import refuse, shorten
-from coblock.io.listing import (
-    Listing,
-    as_objects,
-    cell_in_words,
-    check_places,
-    distinct_cells,
-    find_missing,
-    list_cells,
-    title_of,
-)
+from coblock.io.cells import Cells
+from coblock.io.listing import check_places, title_of
 from coblock.io.objects import align_exposures, check_cells, find_domain, index_cells
 from coblock.kernels import Floats
-from coblock.model.checks import check_choice
-from coblock.model.dataset import Dataset, Table, as_name
-from coblock.model.likelihoods import Likelihood, check_numbers, first_wrong, quoted
-from coblock.model.likelihoods.bernoulli import Bernoulli
-from coblock.model.likelihoods.categorical import Categorical
+from coblock.model.dataset import Dataset, Table
+from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
-from coblock.model.likelihoods.normal import Normal
-from coblock.model.likelihoods.poisson import Poisson
 from coblock.model.relation import BinaryRelation
 
-LIKELIHOODS: dict[str, Likelihood] = {
-    each.name: each for each in (Bernoulli(), Poisson(), Categorical(), Normal())
-}
 CORRECTED = tuple(PREFIX + name for name in ("bernoulli", "poisson"))
-COUNTED = ("bernoulli", "poisson")  # cells that are not listed are zeros by default
 
 
 class Relation:
     """A table about objects: places filled by domains, values, one likelihood.
+
+    The data are read and checked when a model is fitted to them, once: the messages of a fit have
+    the name of the relation.
 
     Parameters
     ----------
@@ -50,7 +34,8 @@ class Relation:
         domains that are also the names of the places.
     value : str, optional
         The column, edge attribute, or position in a tuple, that holds the values. Without it a
-        cell that is listed is 1; for counts, the number of times that it is listed.
+        cell that is listed is 1; for counts, the number of times that it is listed, in either
+        order if the places are interchangeable.
     likelihood : {"bernoulli", "poisson", "categorical", "normal"} or Likelihood
         The distribution of the values.
     unseen : frame, path, list of tuples, tuple of arrays, or array, optional
@@ -59,10 +44,12 @@ class Relation:
         only unseen cells name is an object of its domain like others; a warning names the first.
     absent : {"zero", "unseen"}, optional
         What cells that are not listed are. Default: "unseen" with a value, except for counts.
+        The zero of categories is the first one by name.
     symmetric : bool
         Whether the two places of one domain are interchangeable.
     diagonal : {"seen", "unseen"}, optional
-        Whether cells with an object twice are data. Default: unseen if there are two places.
+        Whether cells with an object twice are data. Default: unseen if there are two places,
+        with a warning if some are listed.
     exposure : dict or sequence of arrays, optional
         Counts only: a factor for each object at each place; a cell has the product. The factors
         of a place are an array by position, or a dict by name.
@@ -74,8 +61,9 @@ class Relation:
     Examples
     --------
     >>> orders = [("ann", "tea", 2), ("bob", "tea", 1), ("ann", "milk", 5)]
-    >>> Relation(orders, ["user", "item"], value=2, likelihood="poisson")
-    Relation(user, item): 3 cells, poisson, others are zeros
+    >>> relation = Relation(orders, ["user", "item"], value=2, likelihood="poisson")
+    >>> relation.read("bought")
+    3 cells, poisson, others are zeros
     """
 
     build = staticmethod(BinaryRelation.build)
@@ -96,256 +84,59 @@ class Relation:
         degree_corrected: bool | Literal["auto"] = False,
     ) -> None:
         self.places = check_places(places)
+        self._given = {
+            "data": list(data) if isinstance(data, Iterator) else data,
+            "value": value,
+            "likelihood": likelihood,
+            "unseen": list(unseen) if isinstance(unseen, Iterator) else unseen,
+            "absent": absent,
+            "symmetric": symmetric,
+            "diagonal": diagonal,
+            "exposure": exposure,
+            "degree_corrected": degree_corrected,
+        }
+        self._cells: Cells | None = None
+
+    def read(self, name: str) -> Cells:
+        """Read and check the data, once; an error names the relation, and the file if there is one.
+
+        The name is known where relations are put together, not where a relation is made.
+        """
+        if self._cells is None:
+            self._cells = self._read(name, self._given)
+        return self._cells
+
+    def read_like(self, name: str, likelihood: Likelihood) -> Cells:
+        """Read the data with a likelihood that was fitted: other categories are refused."""
+        return self._read(name, {**self._given, "likelihood": likelihood})
+
+    def _read(self, name: str, given: dict[str, Any]) -> Cells:
+        data = given["data"]
+        file = f", file {data}" if isinstance(data, str | Path) else ""
         try:
-            self.likelihood = _find_likelihood(likelihood)
-            listed = list_cells(data, self.places, value)
-            self._choose(listed, value, absent, symmetric, diagonal)
-            self._read_values(listed)
-            self._read_unseen(unseen)
-            self._leave_out_zeros()
-            self._order_symmetric_places()
-            self.exposure = self._read_exposure(exposure)
-            self.degree_corrected = self._check_degree_corrected(degree_corrected)
-        except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            msg = shorten(f"{title_of(self.places)}: {error}")
+            return Cells(places=self.places, **given)
+        except (TypeError, ValueError, OSError) as error:
+            kinds = (TypeError, FileNotFoundError, OSError, ValueError)
+            kind = next(each for each in kinds if isinstance(error, each))
+            msg = shorten(f"Relation '{name}'{file}: {error}")
             raise kind(msg) from error
 
-    def _choose(
-        self, listed: Listing, value: Any, absent: Any, symmetric: Any, diagonal: Any
-    ) -> None:
-        """Check the choices, and fill in those that are not given."""
-        for name, choice, options in (
-            ("absent", absent, ("zero", "unseen")),
-            ("diagonal", diagonal, ("seen", "unseen")),
-        ):
-            if choice is not None:
-                check_choice(name, choice, options)
-        if symmetric not in {None, True, False}:
-            refuse(f"symmetric must be True or False, but is {symmetric!r}.")
-        if listed.undirected and symmetric is False:
-            refuse("The graph is undirected. Pass graph.to_directed(), or leave symmetric out.")
-        if listed.values is None and self.likelihood.name in {"categorical", "normal"}:
-            refuse(
-                f"likelihood='{self.likelihood.name}' needs values. Name their column, edge "
-                "attribute or position in a tuple as value."
-            )
-        self.shape = listed.shape
-        self.symmetric = listed.undirected if symmetric is None else bool(symmetric)
-        counted = self.likelihood.name in COUNTED
-        if absent is None:
-            absent = "zero" if counted and (value is None or self._counts) else "unseen"
-        self.filled = absent == "zero"
-        self.diagonal = diagonal or ("unseen" if len(self.places) == 2 else "seen")
-
-    def _check_degree_corrected(self, asked: bool | Literal["auto"]) -> bool | Literal["auto"]:
-        """Return the choice, or say what degree correction needs."""
-        if not (isinstance(asked, bool) or (isinstance(asked, str) and asked == "auto")):
-            refuse(f"degree_corrected must be True, False or 'auto', but is {asked!r}.")
-        needs = {
-            f"two places, but there are {len(self.places)}": len(self.places) == 2,
-            f"likelihood='bernoulli' or 'poisson', not '{self.likelihood.name}'": (
-                self.likelihood.name in COUNTED
-            ),
-            "absent='zero': cells that are not listed are zeros": self.filled,
-            "no exposure: factors of the objects are part of the model": self.exposure is None,
-        }
-        for need, holds in needs.items():
-            if asked and not holds:
-                refuse(
-                    f"Degree correction needs {need}. Change it, or pass degree_corrected=False."
-                )
-        return asked
-
-    @property
-    def _counts(self) -> bool:
-        return self.likelihood.name == "poisson"
-
     def __repr__(self) -> str:
-        others = "zeros" if self.filled else "unseen"
-        return (
-            f"{title_of(self.places)}: {len(self.values):,} cells, {self.likelihood.name}, "
-            f"others are {others}"
-        )
-
-    def _read_values(self, listed: Listing) -> None:
-        """Check the values, and unite repeated cells; cells without a value are missing."""
-        objects, values = listed.objects, listed.values
-        self.listed = [  # all objects that are listed, whatever the values of their cells
-            list(dict.fromkeys(each.tolist())) if self.shape is None else []
-            for each in (listed.nodes or objects)
-        ]
-        self.missing: list[NDArray[Any]] = [each[:0] for each in objects]  # by place
-        if values is None:
-            self.objects, _, _, times = distinct_cells(objects)
-            self.values = times.astype(np.float64) if self._counts else np.ones(len(times))
-            return
-        values = np.asarray(values)
-        missing = find_missing(values)
-        self.missing = [each[missing] for each in objects]
-        rows = np.flatnonzero(~missing)
-        self.objects, first, inverse, _ = distinct_cells([each[rows] for each in objects])
-        numbers = self._encode(values, rows, objects)
-        self.values = numbers[first]
-        wrong = rows[numbers != self.values[inverse]]
-        if wrong.size:
-            row = wrong[0]
-            cell = cell_in_words(self.places, [each[row] for each in objects])
-            refuse(
-                f"{wrong.size:,} of {len(values):,} rows repeat a cell with another value; the "
-                f"first is row {row + 1:,}, cell {cell}, with {quoted(str(values[row]))}. Keep one "
-                "row for each cell, or add the values up."
-            )
-
-    def _encode(
-        self, values: NDArray[Any], rows: NDArray[np.intp], objects: list[NDArray[Any]]
-    ) -> Floats:
-        """Return the values of rows as numbers; say where the first wrong one is."""
-        try:
-            self.likelihood = self.likelihood.for_values(values[rows])
-            return self.likelihood.encode(values[rows])
-        except ValueError as error:
-            wrong = first_wrong(self.likelihood, values[rows])
-            if wrong is None:
-                raise
-            row = rows[wrong]
-            number = f"row {row + 1:,}, " if self.shape is None else ""
-            cell = cell_in_words(self.places, [each[row] for each in objects])
-            msg = f"{error} It is in {number}cell {cell}."
-            raise ValueError(msg) from None
-
-    def _leave_out_zeros(self) -> None:
-        """Leave zeros out where they are implied."""
-        if self.filled:
-            kept = self.values != 0
-            self.objects, self.values = [each[kept] for each in self.objects], self.values[kept]
-
-    def _read_unseen(self, unseen: Any) -> None:
-        """Read the list of unseen cells; missing values are unseen, too."""
-        listed = [each[:0] for each in self.objects]
-        if unseen is not None:
-            if not self.filled:
-                refuse(
-                    "unseen is given, but cells that are not listed are unseen already. "
-                    "Pass absent='zero' if they are zeros."
-                )
-            listed = self._list_unseen(unseen)
-        if self.filled:
-            listed = [np.concatenate(pair) for pair in zip(listed, self.missing, strict=True)]
-        self.unseen = distinct_cells(listed)[0] if len(listed[0]) else listed
-        if not len(self.unseen[0]):
-            return
-        stored = self.objects  # zeros of an array are not listed
-        if self.shape is not None:
-            stored = [each[self.values != 0] for each in stored]
-        cells = set(zip(*(each.tolist() for each in stored), strict=True))
-        both = [c for c in zip(*(u.tolist() for u in self.unseen), strict=True) if c in cells]
-        if both:
-            refuse(
-                f"{len(both):,} of {len(self.unseen[0]):,} unseen cells are listed with a value, "
-                f"too; the first is {cell_in_words(self.places, both[0])}. Remove them from one of "
-                "the two."
-            )
-
-    def _list_unseen(self, unseen: Any) -> list[NDArray[Any]]:
-        """Return the objects of unseen cells by place: names, or positions in an array."""
-        if isinstance(unseen, tuple):
-            lengths = [np.size(each) for each in unseen]
-            if len(lengths) != len(self.places) or len(set(lengths)) > 1:
-                refuse(
-                    f"unseen must have an array for each place, of one length, but their lengths "
-                    f"are {lengths} and the places {', '.join(self.places)}. Pass a list of tuples "
-                    "for cells one by one."
-                )
-            found = Listing([as_objects(*each) for each in zip(unseen, self.places, strict=True)])
-        else:
-            found = list_cells(unseen, self.places, None)
-        if found.shape not in {None, self.shape}:
-            refuse(
-                f"unseen is an array of shape {found.shape}, but the data are "
-                f"{f'of shape {self.shape}' if self.shape else 'named'}. Pass cells of the data."
-            )
-        if isinstance(unseen, np.ndarray):  # all cells are listed, and those not 0 are unseen
-            return [each[found.values.astype(bool)] for each in found.objects]
-        if self.shape is None:
-            return [each.astype(str).astype(object) for each in found.objects]
-        positions = []
-        for place, each, size in zip(self.places, found.objects, self.shape, strict=True):
-            wrong = [o for o in each.tolist() if not str(o).isdecimal() or int(o) >= size]
-            if wrong:
-                refuse(
-                    f"{len(wrong):,} of {len(each):,} unseen cells have an object at place "
-                    f"'{place}' beyond 0 to {size - 1:,}; the first is {quoted(wrong[0])}. Give "
-                    "positions in the array."
-                )
-            positions.append(each.astype(np.int64))
-        return positions
-
-    def _order_symmetric_places(self) -> None:
-        """Move the two interchangeable places to the front."""
-        if not self.symmetric:
-            return
-        names, domains = list(self.places), list(self.places.values())
-        pairs = [d for d in set(domains) if domains.count(d) == 2]
-        if len(pairs) != 1 or max(domains.count(d) for d in domains) > 2:
-            refuse(
-                "symmetric=True needs exactly two places of one domain, but the places are "
-                f"{', '.join(f'{p}: {d}' for p, d in self.places.items())}."
-            )
-        front = [p for p, d in enumerate(domains) if d == pairs[0]]
-        order = front + [p for p in range(len(domains)) if p not in front]
-        self.places = {names[p]: domains[p] for p in order}
-        self.objects = [self.objects[p] for p in order]
-        self.unseen = [self.unseen[p] for p in order]
-        if self.shape is not None:
-            self.shape = tuple(self.shape[p] for p in order)
-
-    def _read_exposure(self, exposure: Any) -> list[Any] | None:
-        """Check the exposures."""
-        if exposure is None:
-            return None
-        if not self._counts:
-            refuse("exposure is for counts. Pass likelihood='poisson'.")
-        repeated = len(set(self.places.values())) < len(self.places)
-        if self.symmetric or (repeated and self.diagonal == "unseen"):
-            refuse(
-                "exposure is not supported for symmetric relations, or where cells with an object "
-                "twice are unseen. Pass diagonal='seen'."
-            )
-        if isinstance(exposure, Mapping):
-            unknown = set(exposure) - set(self.places)
-            if unknown:
-                refuse(
-                    f"exposure names the place {quoted(sorted(unknown)[0])}, which does not exist."
-                )
-            exposure = [exposure.get(place) for place in self.places]
-        elif len(exposure) != len(self.places):
-            refuse(
-                f"exposure has {len(exposure)} entries for {len(self.places)} places. Give an "
-                "array, or None, for each."
-            )
-        found: list[Any] = []
-        for place, each in zip(self.places, exposure, strict=True):
-            if each is None:
-                found.append(None)
-                continue
-            named = isinstance(each, Mapping)
-            weights = check_numbers(list(each.values()) if named else each)
-            if not (weights > 0).all():
-                refuse(f"The exposures of place '{place}' must be positive and finite.")
-            names = [as_name(name) for name in each] if named else []
-            found.append(dict(zip(names, weights, strict=True)) if named else weights)
-        return found
+        title = title_of(self.places)
+        return f"{title}, not read yet" if self._cells is None else f"{title}: {self._cells}"
 
 
 def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
     """Return the data set of several relations: objects of each domain, cells by position."""
     if not relations:
         refuse("There is no relation. Pass a dict of at least one.")
-    domains = list(dict.fromkeys(d for each in relations.values() for d in each.places.values()))
-    found = {domain: find_domain(domain, relations) for domain in domains}
+    read = {name: relation.read(name) for name, relation in relations.items()}
+    domains = list(dict.fromkeys(d for each in read.values() for d in each.places.values()))
+    found = {}
+    for domain in domains:
+        found[domain] = find_domain(domain, read)
     tables = []
-    for name, relation in relations.items():
+    for name, relation in read.items():
         places = relation.places.items()
         index = [found[domain][1] for _, domain in places]
         cells = index_cells(relation.objects, index)
@@ -367,7 +158,8 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
             distinct=relation.diagonal == "unseen" and len(set(numbers)) < len(numbers),
             exposures=align_exposures(name, relation, [found[d][0] for _, d in places]),
         )
-        tables.append(check_cells(table, [found[d][0] for _, d in places]))
+        filled_by = [found[d][0] for _, d in places]
+        tables.append(check_cells(table, filled_by, warn=not relation.diagonal_chosen))
     data = Dataset(tuple(domains), tuple(found[d][0] for d in domains), tuple(tables))
     for d, domain in enumerate(domains):
         filled = [table for table in tables if d in table.domains]
@@ -380,7 +172,7 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
     return data
 
 
-def _table_likelihood(relation: Relation) -> Likelihood:
+def _table_likelihood(relation: Cells) -> Likelihood:
     """Return the likelihood of the cells; a choice about counts is that of the shape, learnt."""
     asked = relation.degree_corrected
     if not asked or (asked == "auto" and relation.likelihood.name == "bernoulli"):
@@ -400,13 +192,14 @@ def check_degree_choice(
     if isinstance(relations, Dataset):
         return data.corrected
     if is_binary(data):
-        return next(iter(relations.values())).degree_corrected
-    for name, relation in relations.items():
+        return relations[data.tables[0].name].read(data.tables[0].name).degree_corrected
+    for name, described in relations.items():
+        relation = described.read(name)
         if relation.degree_corrected == "auto" and relation.likelihood.name == "bernoulli":
             refuse(
-                f"Relation '{name}': degree_corrected='auto' is for counts, and for a binary "
-                "relation that is fitted alone. Pass True and False, and keep the fit with the "
-                "larger log_evidence_."
+                f"Relation '{name}': the automatic choice of degree correction is for counts, and "
+                "for a binary relation that is fitted alone. Fit with the correction and without "
+                "it, and keep the fit with the larger log evidence."
             )
     return False
 
@@ -418,12 +211,3 @@ def is_binary(data: Dataset) -> bool:
     table = data.tables[0]
     seen_pairs = table.symmetric and not table.distinct  # IRM leaves their diagonal out
     return table.arity == 2 and table.filled and table.values_name == "bernoulli" and not seen_pairs
-
-
-def _find_likelihood(likelihood: Any) -> Likelihood:
-    """Return a likelihood by name, or one that is given as an object."""
-    if isinstance(likelihood, str) or not hasattr(likelihood, "cell_statistics"):
-        check_choice("likelihood", likelihood, tuple(LIKELIHOODS))
-        return LIKELIHOODS[likelihood]
-    found: Likelihood = likelihood
-    return found

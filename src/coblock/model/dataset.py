@@ -1,5 +1,6 @@
 """Several relations over shared domains, indexed and checked (RELATIONS 1, 3)."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -204,13 +205,59 @@ class Dataset:
         )
 
 
+def check_place_names(table: Table, places: Iterable[str]) -> None:
+    """Refuse places that a relation does not have."""
+    wrong = [place for place in places if place not in table.places]
+    if wrong:
+        msg = (
+            f"Relation '{table.name}' has no place '{wrong[0]}'. Its places are: "
+            f"{', '.join(table.places)}."
+        )
+        raise ValueError(msg)
+
+
+def find_cells(
+    data: Dataset, table: Table, places: Mapping[str, Any]
+) -> tuple[Indices, tuple[int, ...]]:
+    """Return cells by position, and the shape to which the objects at their places broadcast."""
+    check_place_names(table, places)
+    lost = [place for place in table.places if place not in places]
+    if lost:
+        msg = (
+            f"Relation '{table.name}' has the place '{lost[0]}', which is not given. Its places "
+            f"are: {', '.join(table.places)}."
+        )
+        raise ValueError(msg)
+    at = [find_objects(data, table, p, places[place]) for p, place in enumerate(table.places)]
+    try:
+        at = list(np.broadcast_arrays(*at))
+    except ValueError:
+        shapes = ", ".join(f"{p} {a.shape}" for p, a in zip(table.places, at, strict=True))
+        msg = (
+            f"The objects at the places of relation '{table.name}' do not broadcast against each "
+            f"other; their shapes are {shapes}. Give as many of each, or one."
+        )
+        raise ValueError(msg) from None
+    cells = np.stack([each.ravel() for each in at], axis=1).astype(np.int32)
+    if table.symmetric:
+        cells[:, :2] = np.sort(cells[:, :2], axis=1)
+    return cells, at[0].shape
+
+
 def find_objects(data: Dataset, table: Table, p: int, given: Any) -> NDArray[np.int64]:
     """Return the positions of objects at a place that are given by name or by position.
 
     Whole numbers are names where objects are named by numbers, and positions elsewhere.
     """
     domain, place = data.domains[table.domains[p]], table.places[p]
-    values = np.asarray(given)
+    try:
+        values = np.asarray(given)
+    except ValueError:
+        msg = (
+            f"The objects at place '{place}' of relation '{table.name}' are lists of different "
+            "lengths. Give one list, or an array."
+        )
+        raise ValueError(msg) from None
     numbered = any(name.isdecimal() for name in domain.names or ())
     if values.dtype.kind in "iu" and not numbered:
         wrong = (values < 0) | (values >= domain.size)

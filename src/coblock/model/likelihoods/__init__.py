@@ -17,6 +17,7 @@ from coblock.kernels import Floats, Gain
 Statistics: TypeAlias = tuple[Floats, ...]  # one array for each statistic, an entry per block
 Rule = Literal["newton", "fixed-point", "vb-fixed-point", "fixed"]  # how priors are learnt
 LONGEST_TEXT = 60  # characters of a value in a message
+LARGEST_COUNT = 2**53  # up to which 64-bit floats hold all whole numbers
 
 
 class Likelihood(Protocol):
@@ -107,6 +108,9 @@ def maximise(
 
 def check_numbers(values: Any) -> Floats:
     """Return values as finite numbers, or refuse them."""
+    if np.iscomplexobj(values):
+        msg = f"The {len(values):,} values are complex. Choose one real number for each cell."
+        raise ValueError(msg)
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (OverflowError, TypeError, ValueError):
@@ -135,18 +139,32 @@ def check_counts(values: Any) -> Floats:
             f"is {numbers[wrong][0]:g}. Choose likelihood='normal' for other numbers."
         )
         raise ValueError(msg)
+    if numbers.size and numbers.max() > LARGEST_COUNT:
+        msg = (
+            f"{(numbers > LARGEST_COUNT).sum():,} of {numbers.size:,} values are counts above "
+            f"{LARGEST_COUNT:,}, which are not exact; the largest is {numbers.max():g}. Count in "
+            "larger units, or choose likelihood='normal'."
+        )
+        raise ValueError(msg)
     return numbers
 
 
 def first_wrong(likelihood: Likelihood, values: Any) -> int | None:
     """Return the position of the first value that does not fit by itself."""
-    for row in range(len(values)):
-        one = values[row : row + 1]
+
+    def is_refused(first: int, end: int) -> bool:
+        part = values[first:end]
         try:
-            likelihood.for_values(one).encode(one)
+            likelihood.for_values(part).encode(part)
         except ValueError:
-            return row
-    return None
+            return True
+        return False
+
+    first, end = 0, len(values)
+    while end - first > 1:  # it is in the first half, if that is refused
+        middle = (first + end) // 2
+        first, end = (first, middle) if is_refused(first, middle) else (middle, end)
+    return first if end and is_refused(first, end) else None
 
 
 def quoted(value: object) -> str:

@@ -32,6 +32,12 @@ def categorical_gain(statistics: Floats, plus: Floats, prior: Floats) -> float:
     return result - log_rising(total, added) if added != 0.0 else result
 
 
+def category_name(value: object) -> str:
+    """Return a category as text; whole numbers of a float column lose their point."""
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value) if whole else value)  # type: ignore[call-overload]
+
+
 @dataclass(frozen=True, slots=True)
 class Categorical:
     """Cells that hold one of several categories, with a Dirichlet prior.
@@ -56,7 +62,7 @@ class Categorical:
         """Return the likelihood with the categories that occur, in the order of their names."""
         if self.categories:
             return self
-        found = sorted({str(value) for value in values})
+        found = sorted({category_name(value) for value in values})
         if len(found) > MOST_CATEGORIES:
             msg = (
                 f"The values have {len(found):,} categories, for example {quoted(found[0])}; "
@@ -69,7 +75,8 @@ class Categorical:
     def encode(self, values: Any) -> Floats:
         """Return the position of each value among the categories; refuse others."""
         position = {category: float(v) for v, category in enumerate(self.categories)}
-        unknown = [str(value) for value in values if str(value) not in position]
+        names = [category_name(value) for value in values]
+        unknown = [name for name in names if name not in position]
         if unknown:
             msg = (
                 f"{len(unknown):,} of {len(values):,} values are no known category; the first is "
@@ -77,7 +84,7 @@ class Categorical:
                 f"{quoted(', '.join(self.categories))}."
             )
             raise ValueError(msg)
-        return np.array([position[str(value)] for value in values])
+        return np.array([position[name] for name in names])
 
     def cell_statistics(self, values: Floats) -> Floats:
         """Return one row for each cell, 1 at its category."""

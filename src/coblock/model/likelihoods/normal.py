@@ -68,7 +68,15 @@ class Normal:
         numbers = check_numbers(values)
         if not numbers.size:
             return replace(self, scale=1.0)
-        return Normal(float(numbers.mean()), float(numbers.std()) or 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            location, scale = float(numbers.mean()), float(numbers.std())
+        if not np.isfinite((location, scale)).all():
+            msg = (
+                f"The {numbers.size:,} values are too large for their variance to be computed; the "
+                f"largest is {numbers[np.abs(numbers).argmax()]:g}. Divide all by the same number."
+            )
+            raise ValueError(msg)
+        return Normal(location, scale or 1.0)
 
     def encode(self, values: Any) -> Floats:
         """Return the values as numbers; refuse text and infinities."""

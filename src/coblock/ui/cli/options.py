@@ -360,6 +360,8 @@ _NAMES = "|".join(part.name for group in (ReadOptions, FitOptions) for part in f
 def with_options(text: str) -> str:
     """Replace parameters of the library (``name=value``) by options of the command line.
 
+    A key of a relation follows a semicolon and stays.
+
     Examples
     --------
     >>> with_options("Pass relation='directed', header=False, or name it with value=.")
@@ -372,4 +374,4 @@ def with_options(text: str) -> str:
             return f"--{name}" if value == "True" else f"--no-{name}"
         return f"--{name} {value}".rstrip()
 
-    return re.sub(rf"\b({_NAMES})=('[\w-]*'|\w*)", replacement, text)
+    return re.sub(rf"(?<!;)\b({_NAMES})=('[\w-]*'|\w*)", replacement, text)

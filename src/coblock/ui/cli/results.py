@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,11 @@ def open_folder(folder: Path, *, force: bool) -> Iterator[Callable[["Fill"], Non
     """Lock a folder and yield a function that writes its files.
 
     A folder that is not empty, is in use or cannot be written is refused before any work is done.
+    The folders that it is in are created, and removed after an error if they are still empty.
     """
     from coblock.io.atomic import claim_folder
 
-    with claim_folder(folder) as write:
+    with _without_new_parents(folder), claim_folder(folder) as write:
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         there = {name for name in names if not name.startswith(".coblock-")}
         found = there.intersection(FILES)
@@ -47,6 +48,19 @@ def open_folder(folder: Path, *, force: bool) -> Iterator[Callable[["Fill"], Non
                 msg = f"The folder {folder} {part}. To write all of them, pass --force."
             raise FileExistsError(msg)
         yield write
+
+
+@contextmanager
+def _without_new_parents(folder: Path) -> Iterator[None]:
+    """Remove the folders above this one that were created, if an error leaves them empty."""
+    new = [parent for parent in folder.parents if not parent.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for parent in new:
+                parent.rmdir()
+        raise
 
 
 def make_parents(path: Path | None) -> None:

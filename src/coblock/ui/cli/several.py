@@ -83,6 +83,7 @@ def read_one(
     reader = Reader(fit_options.kind, columns, None, text, limits, *how)
     relation, notes = read_single(edges, fit_options.kind, fit_options.likelihood, reader)
     name = "standard input" if str(edges) == "-" else edges.stem
+    relation.read(name)
     output.say(f"{name}: {relation!r}")
     for note in notes:
         output.note(note)
@@ -236,7 +237,7 @@ def parse_limits(text: str | None) -> int | dict[str, int] | None:
 def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], None]]:
     """Yield a callback that shows the last sweep; not on a terminal, a line every few seconds.
 
-    Fits that have not converged are noted at the end, not by warnings.
+    Warnings about the data are notes. Fits that have not converged are noted at the end.
     """
     from rich.console import Console
     from sklearn.exceptions import ConvergenceWarning
@@ -258,6 +259,7 @@ def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], N
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.showwarning = lambda message, *_, **__: output.note(str(message))
         if output.quiet or not console.is_terminal:
             yield log
             return
