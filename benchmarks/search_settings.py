@@ -28,7 +28,7 @@ VALUES: dict[str, tuple[float, float]] = {
     "round_gain": (5e-5, 1e-3),
     "perturbation_gain": (5e-5, 1e-3),
     "most_failures": (1, 6),
-    "patience_objects": (1_000, 30_000),
+    "patience_objects": (3_000, 30_000),
     "split_seeds": (2, 10),
     "split_passes": (3, 20),
     "label_gain": (1e-7, 1e-4),

@@ -397,7 +397,7 @@ def test_search_ends_after_its_patience():
 
 
 @pytest.mark.parametrize(
-    ("objects", "failures"), [(1, 10), (300, 10), (301, 9), (1_500, 2), (1_501, 1), (10**7, 1)]
+    ("objects", "failures"), [(1, 10), (800, 10), (801, 9), (4_000, 2), (4_001, 1), (10**7, 1)]
 )
 def test_patience_falls_with_the_number_of_objects(objects, failures):
     assert SEARCH.patience(objects) == failures

@@ -202,7 +202,7 @@ def make_starts(
     points = [spectral_points(data, d, SEARCH.start_clusters, seed) for d in domains]
     cells = max(sum(len(table.stored[0]) for table in data.tables), 1)
     most = min(max(START_CELLS // cells, STARTS[0]), STARTS[1])
-    several = min(max(SEARCH.patience_objects // sum(data.sizes), 1), most)
+    several = min(max(SEARCH.several_objects // sum(data.sizes), 1), most)
     numbers = [SEARCH.start_clusters] * several
     if several > 1:
         numbers.append(SEARCH.few_start_clusters)

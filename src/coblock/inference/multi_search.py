@@ -94,7 +94,7 @@ class MultiSearch:
         """Whether perturbations have failed often enough."""
         if self.best is None or self.starts:
             return False
-        patience = SEARCH.patience_objects // sum(self.partition.data.sizes)
+        patience = SEARCH.several_objects // sum(self.partition.data.sizes)
         return self.failures >= min(patience, MOST_FAILURES)
 
     def sweep(self) -> float:

@@ -203,9 +203,11 @@ class SearchSettings:
     sampled_sweeps: int = 3  # sweeps of a perturbation
     merged_share: float = 0.15  # fraction of the clusters that every second perturbation merges
     perturbation_gain: float = 2e-4  # relative gain below which a perturbation counts as a failure
-    patience_objects: int = 3_000  # consecutive failures that end a search: this number divided by
+    patience_objects: int = 8_000  # consecutive failures that end a search: this number divided by
     # the number of objects, at least 1
     most_failures: int = 10  # and at most this number
+    several_objects: int = 3_000  # the same number for the perturbations, and the starts, of
+    # several relations
     perturbed_objects: int = 100_000  # largest number of perturbations times objects
     label_batches: int = 4  # batches of a label sweep, per domain
     screened_density: float = 0.2  # density up to which label sweeps screen the clusters
