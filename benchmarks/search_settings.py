@@ -27,6 +27,7 @@ VALUES: dict[str, tuple[float, float]] = {
     "merged_share": (0.05, 0.3),
     "round_gain": (5e-5, 1e-3),
     "perturbation_gain": (5e-5, 1e-3),
+    "fewest_failures": (1, 3),
     "most_failures": (1, 6),
     "patience_objects": (3_000, 30_000),
     "split_seeds": (2, 10),

@@ -397,7 +397,7 @@ def test_search_ends_after_its_patience():
 
 
 @pytest.mark.parametrize(
-    ("objects", "failures"), [(1, 10), (800, 10), (801, 9), (4_000, 2), (4_001, 1), (10**7, 1)]
+    ("objects", "failures"), [(1, 10), (800, 10), (801, 9), (2_666, 3), (2_667, 2), (10**7, 2)]
 )
 def test_patience_falls_with_the_number_of_objects(objects, failures):
     assert SEARCH.patience(objects) == failures

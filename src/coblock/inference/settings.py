@@ -204,7 +204,8 @@ class SearchSettings:
     merged_share: float = 0.15  # fraction of the clusters that every second perturbation merges
     perturbation_gain: float = 2e-4  # relative gain below which a perturbation counts as a failure
     patience_objects: int = 8_000  # consecutive failures that end a search: this number divided by
-    # the number of objects, at least 1
+    # the number of objects,
+    fewest_failures: int = 2  # at least this number
     most_failures: int = 10  # and at most this number
     several_objects: int = 3_000  # the same number for the perturbations, and the starts, of
     # several relations
@@ -251,7 +252,7 @@ class SearchSettings:
 
     def patience(self, objects: int) -> int:
         """Return how many perturbations without gain end the search of so many objects."""
-        return min(max(self.patience_objects // objects, 1), self.most_failures)
+        return min(max(self.patience_objects // objects, self.fewest_failures), self.most_failures)
 
     def most_perturbations(self, objects: int) -> int:
         """Return how many perturbations a search of so many objects has at most."""
