@@ -18,11 +18,12 @@ POSIX_ONLY = [
 ]  # terminals, limits, signals
 collect_ignore = POSIX_ONLY if os.name != "posix" else []
 # Files that take long, the longest first: of two workers, none is left with one of them at the end.
-# The first two compile different kernels.
+# The first two compile different kernels; files that compile the same ones are not neighbours.
 LONGEST = (
-    "multi", "checkpoint", "distributed", "estimator", "multi_degrees", "degrees", "pages",
-    "regimes", "multi_inference", "commands", "multi_cli", "distributed_multi", "browser", "engine",
-    "moves",
+    "multi", "checkpoint", "distributed", "estimator", "recovery", "distributed_sums", "degrees",
+    "pages", "distributed_contract", "regimes", "multi_inference", "kernels", "distributed_multi",
+    "multi_checkpoint", "multi_degrees", "paper", "distributed_labels", "commands", "multi_cli",
+    "memory", "posterior", "report", "browser", "engine", "moves",
 )  # fmt: skip
 
 
@@ -35,6 +36,10 @@ def _kernel_version() -> str:
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba" / _kernel_version()))
+# Dask profiles and watches every process all the time, which takes more than many tests do.
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL", "10s")
+os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 
 settings.register_profile(
     "coblock",
@@ -63,12 +68,13 @@ def few_samples() -> Iterator[None]:
 
     By default, chains of small relations draw hundreds of samples, most of the time of their fits.
     """
-    from coblock.inference import posterior
+    from coblock.inference import multi_posterior, posterior
 
-    fewest = posterior.SEARCH.least_samples
-    few = replace(posterior.SEARCH, most_chained=fewest, average_tol=1.0)  # they count as converged
+    search = posterior.SEARCH
+    few = replace(search, most_chained=search.least_samples, chain_burn_in=20, average_tol=1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(posterior, "SEARCH", few)
+        patch.setattr(posterior, "SEARCH", few)  # they count as converged
+        patch.setattr(multi_posterior, "CHAINS", replace(multi_posterior.CHAINS, most_sweeps=100))
         yield
 
 

@@ -145,6 +145,7 @@ STAGES = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.usefixtures("short_chains")
 def test_a_stopped_fit_resumes_with_the_same_bits(kind, name, tmp_path, monkeypatch):
     X, parameters, path = data(kind, 28), {"relation": kind, **SETTINGS[name]}, tmp_path / "fit"
     uninterrupted, total = total_sweeps(X, **parameters)
@@ -183,6 +184,7 @@ def test_a_fit_can_be_stopped_at_every_single_sweep(kind, tmp_path):
     assert bits(resume(path)) == bits(uninterrupted)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_the_comparison_can_fail(tmp_path):
     """Different random numbers, or one changed label, give different bits."""
     X, path = data("bipartite"), tmp_path / "fit"
@@ -204,6 +206,7 @@ def bits_of(found: StoredFit, path: Path) -> tuple:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 2)])
+@pytest.mark.usefixtures("short_chains")
 def test_the_number_of_threads_may_change_when_a_fit_resumes(before, after, tmp_path):
     rng = np.random.default_rng(0)
     row, column = rng.integers(0, 6, 700), rng.integers(0, 5, 500)
@@ -218,6 +221,7 @@ def test_the_number_of_threads_may_change_when_a_fit_resumes(before, after, tmp_
 
 
 @pytest.mark.parametrize("inference", ["acvb0", "gibbs"])
+@pytest.mark.usefixtures("short_chains")
 def test_a_checkpoint_changes_nothing(inference, tmp_path):
     X, parameters = data("directed"), {"relation": "directed", "inference": inference}
     parameters |= {"max_iter": 30, "n_init": 2, "random_state": 4}
@@ -227,6 +231,7 @@ def test_a_checkpoint_changes_nothing(inference, tmp_path):
 
 
 @pytest.mark.parametrize("start", ["labels", "model", "warm"])
+@pytest.mark.usefixtures("short_chains")
 def test_a_given_start_is_kept(start, tmp_path):
     X, path = data("bipartite"), tmp_path / "fit"
     earlier = IRM(max_iter=4, tol=0, random_state=9).fit(X)
@@ -252,6 +257,7 @@ def test_a_given_start_is_kept(start, tmp_path):
     )
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_seconds_continue_from_those_of_the_checkpoint(tmp_path):
     path = tmp_path / "fit"
     stopped(path, data("bipartite"), 6)
@@ -261,6 +267,7 @@ def test_seconds_continue_from_those_of_the_checkpoint(tmp_path):
     assert spent == seconds[5] < seconds[6]
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_names_and_parameters_are_in_the_file(tmp_path):
     X, path = data("bipartite", 20), str(tmp_path / "fit")
     names = [f"thing {j} <ä\n😀>" for j in range(20)]
@@ -324,6 +331,7 @@ def test_the_checkpoint_of_other_data_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
+@pytest.mark.usefixtures("short_chains")
 def test_without_a_seed_the_one_of_the_checkpoint_is_taken(random_state, tmp_path):
     X, path = data("bipartite"), tmp_path / "fit"
     uninterrupted, _ = total_sweeps(X)
@@ -762,6 +770,7 @@ def test_without_moves_or_a_minute_nothing_is_written(writer):
     assert writer.writes == 1
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_a_small_fit_is_written_once(tmp_path, monkeypatch):
     written, write = [], StoredFit.write
     monkeypatch.setattr(checkpoint, "ROUNDS_APART", 1e9)
@@ -783,6 +792,7 @@ def test_a_path_that_cannot_be_written_fails_before_the_first_sweep(tmp_path):
     assert records == []
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_a_disk_that_fills_up_later_does_not_end_the_fit(tmp_path, monkeypatch):
     X, path = data("bipartite"), tmp_path / "fit"
     uninterrupted, _ = total_sweeps(X)
@@ -832,6 +842,7 @@ def interrupted_at(number: int, times: int = 1):
 
 
 @POSIX
+@pytest.mark.usefixtures("short_chains")
 def test_control_c_leaves_a_checkpoint_and_prints_how_to_resume(tmp_path, capfd):
     X, out = data("undirected"), tmp_path / "my result"
     path = results.checkpoint_of(out)

@@ -500,6 +500,7 @@ def test_planted_communities_with_degrees_are_found(kind, asked):
     assert f"{choice.plain_evidence:,.1f}" in model.summary()
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_communities_without_degrees_are_plain():
     X = planted((120, 100), (3, 2), 0).X
     plain, auto = (IRM(random_state=0, degree_corrected=x).fit(X) for x in (False, "auto"))
@@ -512,6 +513,7 @@ def test_communities_without_degrees_are_plain():
     assert "plain model" not in plain.summary()
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_sparse_communities_without_degrees_have_large_shapes():
     rng = np.random.default_rng(0)
     label = np.repeat(np.arange(3), 60)
@@ -572,6 +574,7 @@ def test_predicted_links_follow_degrees_and_survive_a_file(kind, tmp_path):
     assert (q.argmax(axis=1) == model.row_labels_).mean() > 0.85
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_fitted_choice_of_the_plain_model_survives_a_file(tmp_path):
     model = IRM(random_state=0, degree_corrected="auto").fit(planted((60, 50), (2, 2), 0).X)
     model.save(tmp_path / "model")
@@ -595,6 +598,7 @@ def test_expected_degrees_of_rows_with_unseen_cells():
 
 @pytest.mark.parametrize("asked", [True, "auto"])
 @pytest.mark.parametrize("kind", ["bipartite", "directed"])
+@pytest.mark.usefixtures("short_chains")
 def test_resumed_fit_has_the_same_bits(asked, kind, tmp_path):
     X = planted_graph(kind, 1, size=120)[0]
     whole = IRM(kind, random_state=0, degree_corrected=asked).fit(X)
@@ -616,6 +620,7 @@ def test_resumed_fit_has_the_same_bits(asked, kind, tmp_path):
         assert_array_equal(again.degrees_.model.exposure, whole.degrees_.model.exposure)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_threads_do_not_change_the_bits():
     X = planted_graph("directed", 1, size=150)[0]
     one, two = (

@@ -68,7 +68,7 @@ from coblock.io.readers.text import TextLayout
 from coblock.kernels.memberships import hard_labels
 from coblock.ui.cli import app
 
-SEED, SWEEPS = 3, 10
+SEED, SWEEPS = 3, 8
 BATCH = 400  # objects, in three parts
 PUBLIC = (
     "row_labels_",
@@ -151,6 +151,10 @@ def assert_same(model, local):
         assert {**here, "seconds": 0} == {**there, "seconds": 0}
 
 
+# A fit whose sweeps do not matter; spectral starts and searches on a cluster take most of the time
+BRIEF = {"init": "random", "refine": False, "max_iter": 1}
+
+
 def fitted(client, folder, **parameters):
     chosen = {"max_iter": SWEEPS, "tol": 0, "random_state": SEED, "value": "value"}
     chosen |= {"batch_size": BATCH} | parameters
@@ -202,8 +206,8 @@ def test_shortened_steps_give_the_bits_of_one_machine(client, edges, monkeypatch
     monkeypatch.setattr(DaskEngine, "sweep_memberships", record)
     relation = read(edges.frame, value="value").relation
     common = {"refine": False, "inference": "cvb0", "batch_size": BATCH, "random_state": 0}
-    here = IRM(**common, max_iter=20, tol=0).fit(relation)
-    there = fitted(client, edges.folder, **common, max_iter=20)
+    here = IRM(**common, max_iter=12, tol=0).fit(relation)
+    there = fitted(client, edges.folder, **common, max_iter=12)
     assert_same(there, here)
     assert min(steps) < 1.0
 
@@ -300,7 +304,7 @@ def interrupt_at_once(sweep):
 
 def test_a_damaged_checkpoint_or_one_of_another_fit_is_refused(client, edges, tmp_path):
     path = tmp_path / "fit.checkpoint"
-    common = {"checkpoint": path, "max_iter": 1}
+    common = BRIEF | {"checkpoint": path}
     with pytest.raises(InterruptedError):
         fitted(client, edges.folder, callback=interrupt_at_once, **common)
     with pytest.raises(CheckpointError, match="random_state"):
@@ -555,9 +559,10 @@ def test_csv_and_npz_give_the_same_relation(client, edges, tmp_path):
     X = sparse.csr_array((np.ones(end.size), end, start), shape=relation.shape)
     sparse.save_npz(matrices / "0.npz", X[:400])
     sparse.save_npz(matrices / "1.npz", X[400:])
-    here = IRM(max_iter=3, tol=0, random_state=0, batch_size=BATCH).fit(relation)
+    common = BRIEF | {"max_iter": 3, "random_state": 0}
+    here = IRM(**common, tol=0, batch_size=BATCH).fit(relation)
     for folder in (table, matrices):
-        there = fitted(client, folder, max_iter=3, value=None, random_state=0)
+        there = fitted(client, folder, value=None, **common)
         assert_same(there, here)
 
 
@@ -593,7 +598,6 @@ def wait_until(condition, seconds=20):
 
 def test_fits_by_address_hold_the_number_of_threads_and_files(cluster, edges):
     """Clients are closed by release, by an error, and with the last reference to a model."""
-    short = {"max_iter": 1, "refine": False, "init": "random"}
     address = cluster.scheduler_address
 
     def clients():
@@ -602,18 +606,18 @@ def test_fits_by_address_hold_the_number_of_threads_and_files(cluster, edges):
     def open_files():
         return len(list(Path("/dev/fd").iterdir()))
 
-    fitted(address, edges.folder, **short).release()
+    fitted(address, edges.folder, **BRIEF).release()
     gc.collect()
     before, files = clients(), open_files()
-    kept = fitted(address, edges.folder, **short)
+    kept = fitted(address, edges.folder, **BRIEF)
     assert clients() == before + 1  # the count can tell
     for _ in range(2):
-        fitted(address, edges.folder, **short).release()
+        fitted(address, edges.folder, **BRIEF).release()
         with pytest.raises(InterruptedError):
-            fitted(address, edges.folder, callback=interrupt_at_once, **short)
+            fitted(address, edges.folder, callback=interrupt_at_once, **BRIEF)
         with pytest.raises(ClusterError, match="sees no folder"):
-            fitted(address, "/nowhere", **short)
-        fitted(address, edges.folder, **short)
+            fitted(address, "/nowhere", **BRIEF)
+        fitted(address, edges.folder, **BRIEF)
     kept.collect()
     assert wait_until(lambda: clients() == before)
     assert wait_until(lambda: open_files() <= files + 2)
@@ -634,7 +638,7 @@ def test_a_fit_leaves_no_plugin_on_the_workers(client, edges, callback):
 
     expected = contextlib.nullcontext() if callback is None else pytest.raises(InterruptedError)
     with expected:
-        model = fitted(client, edges.folder, max_iter=1, refine=False, callback=record)
+        model = fitted(client, edges.folder, callback=record, **BRIEF)
     assert len(during) == 4
     assert plugins() == []
     assert client.status == "running"
@@ -644,9 +648,10 @@ def test_a_fit_leaves_no_plugin_on_the_workers(client, edges, callback):
 
 def test_the_functions_and_methods_of_a_model_on_a_cluster_are_the_same(client, edges):
     engine = DaskEngine(client, value="value")
-    model = IRM(max_iter=2, tol=0, random_state=SEED, batch_size=BATCH, engine=engine)
+    common = BRIEF | {"max_iter": 2}
+    model = IRM(**common, tol=0, random_state=SEED, batch_size=BATCH, engine=engine)
     model.fit(edges.folder)
-    assert_same(model, fitted(client, edges.folder, max_iter=2))
+    assert_same(model, fitted(client, edges.folder, **common))
     assert clone(model).engine is engine
     assert pickle.loads(pickle.dumps(engine)).client == client.scheduler.address
     with pytest.raises(RuntimeError, match="collect"):
@@ -663,7 +668,7 @@ def test_the_functions_and_methods_of_a_model_on_a_cluster_are_the_same(client, 
 
 
 def test_the_identity_tells_the_data_from_others(client, edges):
-    models = [fitted(client, edges.folder, max_iter=1, value=value) for value in ("value", None)]
+    models = [fitted(client, edges.folder, value=value, **BRIEF) for value in ("value", None)]
     first, other = (model.result_.relation.identity() for model in models)
     assert json.loads(json.dumps(first)) == first
     assert first == models[0].result_.relation.identity()
@@ -830,7 +835,7 @@ def test_checkpoints_are_those_of_a_local_fit(client, edges, tmp_path, monkeypat
 
     monkeypatch.setattr(StoredFit, "write", full)
     with pytest.warns(RuntimeWarning, match=r"the disk is full\. The fit goes on"):
-        fitted(client, edges.folder, checkpoint=path, max_iter=3)
+        fitted(client, edges.folder, checkpoint=path, **BRIEF)
     assert list(tmp_path.iterdir()) == [folder]
 
 

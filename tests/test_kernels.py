@@ -9,8 +9,9 @@ from scipy.special import digamma, logsumexp
 from scipy.stats import gamma
 
 import reference
+import single_updates
 from coblock.inference.variational import exact_bound, second_order_state
-from coblock.kernels import cvb0, gather, gibbs, second_order, vb
+from coblock.kernels import gather, gibbs, vb
 from coblock.kernels.cvb0 import fold_in_all
 from coblock.kernels.memberships import remove_members, stick_log_prior
 from coblock.model.blocks import Blocks
@@ -24,15 +25,13 @@ ROUNDING = 1e-12  # of counts of a few dozen cells
 
 
 def update_cvb0(state: SoftState, d: int, i: int) -> tuple[float, float]:
-    tables = state.tables() if d == 0 else gather.transposed(state.tables())
-    return cvb0.update_one(state.domain(d), state.domain(-1 - d), tables, i)
+    views = state.domain(d), state.domain(-1 - d)
+    return single_updates.update_cvb0(*views, state.tables(), i, d == 1)
 
 
 def update_second_order(sides, V, state, d: int, i: int, *, exact: bool) -> tuple[float, float]:
-    tables, variances = state.tables(), V
-    if d == 1:
-        tables, variances = gather.transposed(tables), V.transpose(0, 2, 1)
-    return second_order.update_one(exact, sides[d], sides[-1 - d], tables, variances, i)
+    ends = sides[d], sides[-1 - d]
+    return single_updates.update_second_order(exact, *ends, state.tables(), V, i, d == 1)
 
 
 def posterior(log_weight: np.ndarray) -> tuple[np.ndarray, float]:

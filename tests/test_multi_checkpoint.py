@@ -11,6 +11,8 @@ from coblock.io import model_file, multi_checkpoint
 from coblock.io.checkpoint import CheckpointError
 from coblock.io.container import has_format
 
+pytestmark = pytest.mark.usefixtures("short_chains_in_file")
+
 
 def relations(seed=0):
     """Return real values, counts and pairs about the same objects, with weak clusters."""
@@ -48,7 +50,7 @@ def stop_at(sweep):
 
 
 @pytest.fixture(scope="module")
-def whole():
+def whole(short_chains_in_file):
     return MultiIRM(random_state=1, max_clusters={"a": 9}).fit(relations())
 
 

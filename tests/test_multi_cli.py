@@ -20,6 +20,8 @@ from coblock.io.relation_files import (
 )
 from coblock.ui.cli import app, several
 
+pytestmark = pytest.mark.usefixtures("short_chains_in_file")
+
 BOUGHT = "bought(user,item)=orders.csv;value=qty;likelihood=poisson"
 TAGGED = "tagged(item,tag)=tags.parquet"
 KNOWS = "knows(who:user,whom:user)=knows.tsv;symmetric=true"

@@ -382,6 +382,7 @@ def relations_of(edges, traits, *, counts, corrected):
 
 
 @pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.usefixtures("short_chains")
 def test_groups_with_different_degrees_are_found(counts, tmp_path):
     edges, traits, group = planted(0, counts=counts)
     found = {}
@@ -411,6 +412,7 @@ def test_groups_with_different_degrees_are_found(counts, tmp_path):
     assert "egree-corrected" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_new_objects_are_assigned_by_links_and_degrees():
     edges, traits, group = planted(1, counts=False)
     model = MultiIRM(random_state=0).fit(relations_of(edges, traits, counts=False, corrected=True))
@@ -429,6 +431,7 @@ def test_new_objects_are_assigned_by_links_and_degrees():
 
 
 @pytest.mark.parametrize("corrected", [True, "auto"])
+@pytest.mark.usefixtures("short_chains")
 def test_one_binary_relation_is_fitted_as_by_irm(corrected):
     edges, _, _ = planted(2, counts=False)
     options = {"value": 2, "absent": "zero", "degree_corrected": corrected}
@@ -450,6 +453,7 @@ def test_one_binary_relation_is_fitted_as_by_irm(corrected):
     assert found == pytest.approx(probability, abs=0.004)  # mixtures of rates, of probabilities
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_auto_takes_the_plain_model_where_degrees_do_not_differ():
     rng = np.random.default_rng(0)
     group = np.arange(40) % 2
@@ -465,6 +469,7 @@ def test_auto_takes_the_plain_model_where_degrees_do_not_differ():
     assert found.relations_["r"].hyperparameters[2:].min() > 10.0
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_an_interrupted_fit_continues_to_the_same_bits(tmp_path):
     edges, traits, _ = planted(3, counts=False, size=30)
     relations = relations_of(edges, traits, counts=False, corrected=True)
@@ -547,6 +552,7 @@ def test_other_arities_and_auto_beside_others_are_refused():
         MultiIRM().fit(relations)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_a_forged_file_is_refused(tmp_path):
     edges, traits, _ = planted(3, counts=True, size=30)
     relations = relations_of(edges, traits, counts=True, corrected=True)

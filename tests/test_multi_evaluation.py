@@ -118,6 +118,7 @@ def test_baselines_use_the_means_of_objects():
     assert found["density"].log_likelihood == pytest.approx(constant, abs=1e-3)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_scores_of_all_relations():
     found = evaluate_several(shop(), MultiIRM(), runs=2, seed=3)
     again = evaluate_several(shop(), MultiIRM(), runs=2, seed=3)

@@ -11,6 +11,8 @@ from coblock.model.likelihoods import first_wrong
 from coblock.model.likelihoods.categorical import Categorical
 from coblock.model.likelihoods.poisson import Poisson
 
+pytestmark = pytest.mark.usefixtures("short_chains_in_file")
+
 
 @pytest.fixture(scope="module")
 def model():

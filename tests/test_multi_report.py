@@ -8,6 +8,8 @@ import pytest
 from coblock import MultiIRM, Relation
 from coblock.ui.report import multi
 
+pytestmark = pytest.mark.usefixtures("short_chains_in_file")
+
 HOSTILE = "<script>alert(1)</script>"
 
 

@@ -62,6 +62,7 @@ def test_noise_has_one_block(kind, shape, density, seed):
 
 
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
+@pytest.mark.usefixtures("short_chains")
 def test_two_blocks_in_place_of_noise_are_found(kind):
     """Negative control: a fit that always gives one block fails."""
     label = np.arange(150) % 2
@@ -73,6 +74,7 @@ def test_two_blocks_in_place_of_noise_are_found(kind):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.usefixtures("short_chains")
 def test_four_weak_communities_reach_the_evidence_of_the_truth(seed):
     X, label = communities(1200, 4, 16.0, 2.6, np.random.default_rng(seed))
     model = IRM(relation="undirected", random_state=seed).fit(X)
@@ -82,6 +84,7 @@ def test_four_weak_communities_reach_the_evidence_of_the_truth(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.usefixtures("short_chains")
 def test_two_weak_communities_reach_the_evidence_of_the_polished_truth(seed):
     X, label = communities(1000, 2, 10.0, 2.5, np.random.default_rng(seed))
     model = IRM(relation="undirected", random_state=seed).fit(X)
@@ -92,6 +95,7 @@ def test_two_weak_communities_reach_the_evidence_of_the_polished_truth(seed):
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.usefixtures("short_chains")
 def test_weak_blocks_of_two_domains_reach_the_evidence_of_the_polished_truth(seed):
     rng = np.random.default_rng(seed)
     label = np.repeat(np.arange(4), 250).astype(np.int32)
@@ -103,6 +107,7 @@ def test_weak_blocks_of_two_domains_reach_the_evidence_of_the_polished_truth(see
     assert one < truth - 0.001 * abs(truth)  # negative control
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_nested_weak_clusters_are_found():
     label = np.repeat(np.arange(8), 120).astype(np.int32)
     near, same = label[:, None] // 4 == label // 4, label[:, None] == label
@@ -115,6 +120,7 @@ def test_nested_weak_clusters_are_found():
     assert halves < truth - 0.001 * abs(truth)  # negative control: the upper level alone
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_start_from_one_cluster_reaches_the_evidence_of_the_default():
     drawn = planted((200, 150), (4, 3), 5)
     zeros = tuple(np.zeros(size, dtype=int) for size in (200, 150))
@@ -138,6 +144,7 @@ def log_joint(X: np.ndarray, labels: list[np.ndarray], hyper: np.ndarray) -> flo
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.usefixtures("short_chains")
 def test_default_ends_at_a_local_optimum_with_the_evidence_of_an_independent_optimum(seed):
     """No object gains by another cluster; the evidence is that of a general optimiser."""
     drawn = planted((40, 30), (3, 3), seed)
@@ -178,6 +185,7 @@ def test_evidence_is_that_of_the_published_labels_and_of_the_search(seed):
 
 
 @pytest.mark.parametrize("method", ["cvb0", "acvb0"])
+@pytest.mark.usefixtures("short_chains")
 def test_fixed_hyperparameters_hold_in_the_search(method):
     label = np.arange(60) % 3
     X = draw_links(

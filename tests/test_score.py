@@ -325,9 +325,9 @@ def sequence_tables(partition: Partition, d: int) -> gibbs.SequenceTables:
 def move(partition: Partition, d: int, i: int, new: int, tables: gibbs.SequenceTables) -> None:
     """Relabel one object and update the tables as the sequential kernel does."""
     domain, other = partition.domain(d), partition.domain(-1 - d)
-    work, old = workspace(hard_tables(partition, d)[2], domain), partition.labels[d][i]
+    work, old = workspace(hard_tables(partition, d)[2], domain), int(partition.labels[d][i])
     prepare(domain, other, i, np.eye(domain.m.size)[old], work)
-    for k, sign in ((old, -1), (new, 1)):
+    for k, sign in ((old, -1.0), (new, 1.0)):
         gibbs.update_counts(domain, tables, gibbs.rising_tables(*PRIOR), work, i, k, sign)
     partition.relabel(d, np.array([i], dtype=np.int32), np.array([new], dtype=np.int32))
 

@@ -156,6 +156,7 @@ def test_random_memberships_are_soft_with_at_most_one_cluster_per_object():
         assert (q > 0).all()
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_fit_starts_from_labels_or_an_earlier_model():
     drawn = synth1(1)
     labels = (drawn.row_labels, drawn.column_labels)
@@ -230,6 +231,7 @@ def test_fits_of_degenerate_relations_converge(name):
         assert np.unique(model.row_labels_[-9:]).size == 1
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_duplicated_rows_get_the_same_cluster():
     drawn = planted((80, 60), (4, 4), 2)
     X = sparse.vstack([drawn.X, drawn.X[:8]]).tocsr()
@@ -238,6 +240,7 @@ def test_duplicated_rows_get_the_same_cluster():
 
 
 @pytest.mark.parametrize("share", [0.1, 0.6])
+@pytest.mark.usefixtures("short_chains")
 def test_blocks_are_found_with_many_cells_unseen(share):
     drawn = planted((150, 140), (3, 4), 7)
     held = hold_out(drawn.X, share, 0)
@@ -247,6 +250,7 @@ def test_blocks_are_found_with_many_cells_unseen(share):
 
 
 @pytest.mark.parametrize("max_clusters", [2, 6, 30, None])
+@pytest.mark.usefixtures("short_chains")
 def test_truncation_above_the_true_number_has_no_effect(max_clusters):
     drawn = planted((120, 100), (5, 4), 11)
     model = IRM(max_clusters=max_clusters, random_state=0).fit(drawn.X)
@@ -256,6 +260,7 @@ def test_truncation_above_the_true_number_has_no_effect(max_clusters):
         assert model.block_probability_.shape == (5, 4)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_default_fit_finds_the_planted_numbers_of_clusters():
     found = []
     for seed in range(8):
@@ -267,6 +272,7 @@ def test_default_fit_finds_the_planted_numbers_of_clusters():
     assert sum(found) >= 7
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_restarts_report_their_agreement():
     model = IRM(n_init=3, random_state=0).fit(synth1(1).X)
     assert model.stability_ == pytest.approx(1.0)

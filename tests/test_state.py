@@ -9,14 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 import reference
 from coblock.inference.engine import LocalEngine, Schedule
 from coblock.inference.variational import sweep_second_order, sweep_vb
-from coblock.kernels import cvb0
-from coblock.kernels.gather import transposed
 from coblock.kernels.memberships import hard_labels, next_is_row
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
 from coblock.model.relation import BinaryRelation
 from coblock.model.state import SoftState, by_size, select_columns, sort_and_prune
+from single_updates import update_cvb0
 from strategies import KINDS, cases, make_case
 
 PRIOR = (0.4, 0.7)  # a and b
@@ -281,10 +280,10 @@ def swept(X, q, hyper: Hyperparameters, orders) -> SoftState:
     done, sizes = [0, 0], [len(order) for order in orders]
     while done != sizes:
         if next_is_row(*done, *sizes):
-            cvb0.update_one(rows, columns, blocks, orders[0][done[0]])
+            update_cvb0(rows, columns, blocks, orders[0][done[0]], False)
             done[0] += 1
         else:
-            cvb0.update_one(columns, rows, transposed(blocks), orders[1][done[1]])
+            update_cvb0(columns, rows, blocks, orders[1][done[1]], True)
             done[1] += 1
     return state
 

@@ -170,6 +170,7 @@ def test_500_x_500_clusters_take_seconds():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_chains")
 def test_two_clusters_of_senators_are_the_parties():
     votes = load_senate()
     model = IRM(random_state=0).fit(votes.values[:, ::10])
@@ -224,6 +225,7 @@ def test_a_degree_corrected_tree_is_cut_by_the_corrected_evidence():
     assert adjusted_rand_score(side[linked], label[linked]) > 0.8
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_cuts_are_compared_with_direct_fits():
     X = np.kron(np.eye(4), np.ones((6, 5)))
     X[:12, :10] = 1.0

@@ -124,10 +124,13 @@ class Replica:
             self.blocks.apply_delta(delta.d, *delta.changes)
         self.version += 1
 
-    def view(self, d: int) -> DomainView:
-        """Return domain ``d`` as the other end of cells."""
+    def view(self, d: int, places: int) -> DomainView:
+        """Return domain ``d`` as the other end of cells, with as many places as their objects.
+
+        Kernels are then those of one machine. With another number they are compiled again.
+        """
         domain = self.domains[d]
-        return domain_view(NO_CELLS, domain.q, domain.hard, self.blocks.m[d], 1.0)
+        return domain_view((NO_CELLS,) * places, domain.q, domain.hard, self.blocks.m[d], 1.0)
 
     def tables(self, d: int) -> BlockTables:
         """Return the block tables seen from domain ``d``."""
@@ -328,9 +331,11 @@ def find_order(q_old: Floats, m_old: Floats, q: Floats, m: Floats) -> Indices | 
     return order if same else None
 
 
-def domain_view(cells: Incidence, q: Floats, hard: Indices, m: Floats, alpha: float) -> DomainView:
-    """Return objects with cells at one place for kernels; the other ends are of another domain."""
-    return DomainView((cells,), False, NOTHING, NOTHING, q, hard, m, alpha)
+def domain_view(
+    cells: tuple[Incidence, ...], q: Floats, hard: Indices, m: Floats, alpha: float
+) -> DomainView:
+    """Return objects with these cells for kernels; the other ends are of another domain."""
+    return DomainView(cells, False, NOTHING, NOTHING, q, hard, m, alpha)
 
 
 def compact_counts(table: NDArray[Any]) -> NDArray[Any]:

@@ -160,7 +160,8 @@ class Shard:
 
 def update_memberships(shard: Shard, replica: Replica, *, b: int, step: float) -> BatchDelta:
     """Update memberships by CVB0, in the parts into which the local engine cuts a batch."""
-    d, blocks, other = shard.d, replica.blocks, replica.view(-1 - shard.d)
+    d, blocks = shard.d, replica.blocks
+    other = replica.view(-1 - d, len(shard.places))
     objects = shard.layout.span(shard.number, b)
     first, q = objects.start, replica.domains[d].dense(objects)
     hard = replica.domains[d].hard[first : objects.stop]
@@ -192,7 +193,8 @@ def give_labels(
     Random numbers draw the labels; without them the best ones are taken. Without a batch, all
     objects of the shard get labels.
     """
-    d, other = shard.d, replica.view(-1 - shard.d)
+    d = shard.d
+    other = replica.view(-1 - d, len(shard.places))
     objects = range(0) if b is None else shard.layout.span(shard.number, b)
     cells = shard.places if b is None else shard.segment(objects)
     label = replica.domains[d].hard[shard.objects if b is None else np.array(objects)]
@@ -242,7 +244,7 @@ def count_moves(
     links, unseen = np.zeros((2, K, L))
     for place, label_other in enumerate(others):
         tables = (links, unseen) if place == 0 else (links.T, unseen.T)
-        view = domain_view(cells[-place], NO_TABLE, label, NOTHING, 1.0)
+        view = domain_view((cells[-place],), NO_TABLE, label, NOTHING, 1.0)
         relabel(view, moved, fresh[moved], label.copy(), label_other, *tables)
     return tuple(map(compact_counts, (m, links, unseen if some_unseen else NO_TABLE)))
 
