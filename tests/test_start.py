@@ -12,13 +12,16 @@ from sklearn.utils.extmath import randomized_svd
 from coblock import IRM
 from coblock.analysis.evaluation import hold_out
 from coblock.generate import planted, synth1
-from coblock.inference.start import (
+from coblock.inference.singular import (
     POWER_ITERATIONS,
     NormalisedLinks,
+    scaled_singular_vectors,
+    whole_table,
+)
+from coblock.inference.start import (
     SpectralStart,
     most_probable,
     random_memberships,
-    scaled_singular_vectors,
     soft_labels,
     truncation,
 )
@@ -30,6 +33,11 @@ def find_spectral_labels(
 ) -> list[np.ndarray]:
     links = NormalisedLinks.from_relation(relation)
     return SpectralStart.from_links(relation, links, max(clusters), rng).labels(clusters)
+
+
+def find_vectors(X, k) -> list[np.ndarray]:
+    links = NormalisedLinks.from_relation(BinaryRelation.build(X))
+    return list(map(whole_table, scaled_singular_vectors(links, k, 0)))
 
 
 def test_spectral_labels_find_clear_blocks():
@@ -108,11 +116,9 @@ def test_products_equal_those_of_the_dense_normalised_links(hidden):
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_singular_vectors_equal_those_of_scikit_learn(shape, kind, monkeypatch):
     """Absolute values are compared, because the signs are arbitrary."""
-    monkeypatch.setattr("coblock.inference.start.number_type", lambda _: kind)
+    monkeypatch.setattr("coblock.inference.singular.number_type", lambda _: kind)
     X = planted(shape, (3, 3), 4).X.toarray()
-    rows, columns = scaled_singular_vectors(
-        NormalisedLinks.from_relation(BinaryRelation.build(X)), 3, 0
-    )
+    rows, columns = find_vectors(X, 3)
     dense = dense_normalised_links(X)
     U, S, Vt = randomized_svd(dense, 3, n_iter=POWER_ITERATIONS, random_state=0)
     exact = 1e-9 if kind is np.float64 else 1e-4
@@ -124,9 +130,7 @@ def test_singular_vectors_equal_those_of_scikit_learn(shape, kind, monkeypatch):
 def test_singular_vectors_beyond_the_rank_are_zero():
     X = np.kron(np.eye(2), np.ones((15, 12)))  # of rank 2
     for matrix in (X, np.zeros_like(X)):
-        points = scaled_singular_vectors(
-            NormalisedLinks.from_relation(BinaryRelation.build(matrix)), 6, 0
-        )
+        points = find_vectors(matrix, 6)
         for found in points:
             assert np.isfinite(found).all()
             assert abs(found[:, 2:]).max() < 1e-6
