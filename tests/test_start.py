@@ -12,6 +12,7 @@ from sklearn.utils.extmath import randomized_svd
 from coblock import IRM
 from coblock.analysis.evaluation import hold_out
 from coblock.generate import planted, synth1
+from coblock.inference import singular, start
 from coblock.inference.singular import (
     POWER_ITERATIONS,
     NormalisedLinks,
@@ -23,6 +24,7 @@ from coblock.inference.start import (
     most_probable,
     random_memberships,
     soft_labels,
+    take_points,
     truncation,
 )
 from coblock.model.relation import BinaryRelation
@@ -134,6 +136,48 @@ def test_singular_vectors_beyond_the_rank_are_zero():
         for found in points:
             assert np.isfinite(found).all()
             assert abs(found[:, 2:]).max() < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(90, 60), (60, 90)])
+def test_singular_vectors_in_several_tables_are_the_same(shape, monkeypatch):
+    """Signs are arbitrary. The factors of the tables matter: without them vectors are not unit."""
+    X = planted(shape, (3, 3), 4).X.toarray()
+    whole = find_vectors(X, 3)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 25)
+    links = NormalisedLinks.from_relation(BinaryRelation.build(X))
+    tables = scaled_singular_vectors(links, 3, 0)
+    assert [len(side) for side in tables] == [-(-size // 25) for size in shape]
+    for found, wanted in zip(map(whole_table, tables), whole, strict=True):
+        assert_allclose(abs(found[:, :2]), abs(wanted[:, :2]), atol=1e-5)
+    monkeypatch.setattr(singular, "turn_part", lambda table, turns, c: table)
+    wrong = scaled_singular_vectors(links, 3, 0)
+    assert abs(abs(whole_table(wrong[0])) - abs(whole[0])).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed"])
+def test_labels_from_a_sample_of_objects_in_regular_order(kind, monkeypatch):
+    """Every fourth object would be of one cluster only."""
+    rng, label = np.random.default_rng(0), np.arange(800) % 4
+    X = (rng.random((800, 800)) < 0.02 + 0.2 * (label[:, None] == label)).astype(float)
+    np.fill_diagonal(X, 0.0)
+    relation = BinaryRelation.build(X, kind=kind)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 200)
+    for found in find_spectral_labels(relation, (4, 4)[: len(relation.sizes)], rng):
+        assert adjusted_rand_score(label, found) > 0.95
+    monkeypatch.setattr(
+        start, "sample_points", lambda places, width, step, seed: take_points(places, width)[::step]
+    )
+    poor = find_spectral_labels(relation, (4, 4)[: len(relation.sizes)], rng)
+    assert adjusted_rand_score(label, poor[0]) < 0.8
+
+
+def test_evidence_of_a_fit_whose_start_is_from_samples(monkeypatch):
+    drawn = planted((3000, 2000), (6, 5), 5)
+    whole = IRM(random_state=0).fit(drawn.X)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 400)
+    parts = IRM(random_state=0).fit(drawn.X)
+    assert parts.log_evidence_ > 1.001 * whole.log_evidence_  # they are negative
+    assert adjusted_rand_score(drawn.row_labels, parts.row_labels_) > 0.95
 
 
 def test_soft_labels_give_most_weight_to_the_label():

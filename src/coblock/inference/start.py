@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
 from coblock.inference.settings import SEARCH
@@ -101,11 +102,14 @@ class SpectralStart:
     def _cluster(self, vectors: Iterable[Any], size: int, clusters: int, width: int) -> Any:
         """Return k-means clusters of the objects of some tables, found from a sample of them.
 
-        The sample is all objects of one table, and else as many, evenly spaced.
+        The sample is all objects of one table, or as many of several at random.
         """
         call, tables = self.links.call, list(vectors)
         step = len(tables)
-        samples = [call(take_points, places, width, step) for places in tables]
+        samples = [
+            call(sample_points, places, width, step, self.seed + c)
+            for c, places in enumerate(tables)
+        ]
         method = call(k_means, samples, clusters, self.seed)
         if step == 1:
             found = [call(attrgetter("labels_"), method)]
@@ -114,15 +118,27 @@ class SpectralStart:
         return self.links.join_labels(size, clusters, found)
 
 
-def take_points(places: tuple[list[NDArray[Any]], ...], width: int, step: int) -> NDArray[Any]:
-    """Return the first vectors of every ``step``-th object of a table, at all places."""
-    parts = [np.hstack([part[::step] for part in table])[:, :width] for table in places]
+def take_points(places: tuple[list[NDArray[Any]], ...], width: int) -> NDArray[Any]:
+    """Return the first vectors of the objects of a table, at all places."""
+    parts = [np.hstack(table)[:, :width] for table in places]
     return parts[0] if len(parts) == 1 else np.hstack(parts)
+
+
+def sample_points(
+    places: tuple[list[NDArray[Any]], ...], width: int, step: int, seed: int
+) -> NDArray[Any]:
+    """Return the same of one object in ``step``; they are drawn, since the order may be regular."""
+    objects = places[0][0].shape[0]
+    if step > 1:
+        drawn = check_random_state(seed).permutation(objects)[: -(-objects // step)]
+        drawn.sort()
+        places = tuple([part[drawn] for part in table] for table in places)
+    return take_points(places, width)
 
 
 def nearest_centres(method: Any, places: tuple[list[NDArray[Any]], ...], width: int) -> Indices:
     """Return the cluster of each object of a table."""
-    return method.predict(take_points(places, width, 1))
+    return method.predict(take_points(places, width))
 
 
 def k_means(samples: list[NDArray[Any]], clusters: int, seed: int) -> Any:
