@@ -31,7 +31,7 @@ import numpy as np
 import psutil
 from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
-from scale_client import SWEEPS, measure_client
+from scale_client import LINKS, SWEEPS, measure_client
 from scale_model import CLUSTERS, Cost, Model, graph_size, measure_grid
 from scipy import sparse
 from scipy.optimize import nnls
@@ -245,8 +245,9 @@ def page(
     ]
     lines += [
         "",
-        "Growth of the peak memory of a client, a process of its own, during a search of "
-        f"{SWEEPS} sweeps with moves between them, from labels, with one link for each object:",
+        "Growth of the peak memory of a client, a process of its own, during a default fit: its "
+        f"start, and a search that ends after {SWEEPS} sweeps with moves between them, with "
+        f"{LINKS} links for each row and as many columns as rows:",
         "",
         "| objects | client memory |",
         "|---|---|",
@@ -328,11 +329,11 @@ LIMITS_OF_A_FIT = [
     "",
     f"- **More than {MOST_PARTS} threads.** A batch of a large relation is cut into up to "
     f"{MOST_PARTS} parts of {LARGE_PART:,} objects or more; a smaller one into {PARTS}.",
-    "- **The spectral start** is computed by the client from products of the workers, with tables "
-    "of objects x 70 numbers. Start from labels (`init=`) beyond 10^7 objects, or from the model "
-    "of a sample.",
-    "- **Soft sweeps** (`refine=False`, and the search of weak structure) keep tables of objects x "
-    "K float64 in the client.",
+    "- **The spectral start** sends some 40 blocks of 128 bytes per object of a domain to every "
+    "worker, and the workers share tables of up to 70 numbers per object. Start from labels "
+    "(`init=`) where this is too much, or from the model of a sample.",
+    '- **Soft sweeps** (`refine=False`, `init="random"`) keep tables of objects x K float64 in '
+    "the client. So does the search of weak structure in domains of up to 131,072 objects.",
     "- **Every worker has all labels**, 4 bytes per object, and gets the new ones of all batches. "
     "The client gets them, too, and writes them to a temporary file.",
     "- **Relations with one domain** count the changes of a batch in a second round of tasks. "

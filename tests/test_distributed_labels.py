@@ -3,6 +3,7 @@
 import gc
 import logging
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,8 +22,11 @@ from coblock.distributed import DaskEngine, labels, memberships, relation, relea
 from coblock.distributed.labels import LabelWriter, ShardSides, SpooledLabels
 from coblock.distributed.sparse import SparseMemberships
 from coblock.distributed.tasks import ShardLayout
+from coblock.inference import fit, singular
 from coblock.inference.draws import UniformDraws
+from coblock.inference.fit import Start
 from coblock.inference.settings import Settings
+from coblock.inference.start import SpectralStart
 from coblock.model.labels import Collected, count_labels, fraction_moved, map_labels, one_cluster
 from coblock.model.partition import Partition, numbered
 
@@ -235,3 +239,70 @@ def test_a_sweep_takes_less_memory_than_labels_would(far_client, tmp_path, monke
     assert peak < one_array, f"{peak:,} bytes"
     assert with_labels > one_array, "labels in memory would be noticed"
     assert held[0].size == size
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
+def test_a_default_fit_with_several_tables_of_vectors_has_the_bits_of_one_machine(
+    client, cells, folder, tmp_path, kind, monkeypatch
+):
+    options = COMMON | {"max_iter": 3}
+    if kind != "bipartite":
+        cells = sparse.csr_array(cells[:1200])
+        cells.setdiag(0)
+        cells.eliminate_zeros()
+        folder = tmp_path / kind
+        folder.mkdir()
+        sparse.save_npz(folder / "0.npz", cells)
+        options |= {"relation": kind, "batch_size": 300}
+        cells = cells if kind == "directed" else cells.maximum(cells.T)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 350)
+    monkeypatch.setattr(SpectralStart, "_cluster", counted := Counted(SpectralStart._cluster))
+    monkeypatch.setattr(fit, "PREPARATION_DRAWS", 3)
+    monkeypatch.setattr(Start, "_sweep_softly", None)  # it would keep tables in the client
+    monkeypatch.setattr(fit, "SEARCH", replace(fit.SEARCH, weak_share=-1e9))  # as if it were weak
+    monkeypatch.setattr(Start, "_settle", settled := Counted(Start._settle))
+    here = IRM(**options).fit(cells)
+    there = IRM(**options, engine=DaskEngine(client)).fit(folder)
+    assert_same(there, here)
+    assert counted.tables == {-(-size // 350) for size in here.result_.relation.sizes}
+    assert settled.tables == {len(here.result_.relation.sizes)}
+
+
+class Counted:
+    """A method that keeps how many tables, or labels, it was called with."""
+
+    def __init__(self, method):
+        self.method, self.tables = method, set()
+
+    def __get__(self, start, _=None):
+        def call(vectors, *arguments):
+            tables = list(vectors)
+            self.tables.add(len(tables))
+            return self.method(start, tables, *arguments)
+
+        return call
+
+
+def test_a_spectral_start_takes_less_memory_than_labels_would(far_client, tmp_path, monkeypatch):
+    size, rng = 300_000, np.random.default_rng(0)
+    ends = rng.integers(0, size, (2, 400_000))
+    cells = sparse.csr_array((np.ones(400_000), tuple(ends)), shape=(size, size))
+    sparse.save_npz(tmp_path / "0.npz", cells)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 1 << 15)
+    engine = DaskEngine(far_client)
+    with engine.open(tmp_path, None, "bipartite", 0.0, Settings()) as opened:
+        gc.collect()
+        tracemalloc.start()
+        try:
+            found = (opened, engine.normalised_links(opened), 4, np.random.default_rng(0))
+            spectral = SpectralStart.from_links(*found)
+            start = spectral.labels((4, 4))
+            peak = tracemalloc.get_traced_memory()[1]
+            vectors = far_client.gather([table for (table,) in spectral.vectors[1]])
+            with_vectors = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    one_array = 4 * 2 * size
+    assert peak < one_array, f"{peak:,} bytes"
+    assert with_vectors > one_array, "vectors in memory would be noticed"
+    assert sum(map(len, vectors)) == start[1].size == size

@@ -12,14 +12,19 @@ from sklearn.utils.extmath import randomized_svd
 from coblock import IRM
 from coblock.analysis.evaluation import hold_out
 from coblock.generate import planted, synth1
-from coblock.inference.start import (
+from coblock.inference import singular, start
+from coblock.inference.singular import (
     POWER_ITERATIONS,
     NormalisedLinks,
+    scaled_singular_vectors,
+    whole_table,
+)
+from coblock.inference.start import (
     SpectralStart,
     most_probable,
     random_memberships,
-    scaled_singular_vectors,
     soft_labels,
+    take_points,
     truncation,
 )
 from coblock.model.relation import BinaryRelation
@@ -30,6 +35,11 @@ def find_spectral_labels(
 ) -> list[np.ndarray]:
     links = NormalisedLinks.from_relation(relation)
     return SpectralStart.from_links(relation, links, max(clusters), rng).labels(clusters)
+
+
+def find_vectors(X, k) -> list[np.ndarray]:
+    links = NormalisedLinks.from_relation(BinaryRelation.build(X))
+    return list(map(whole_table, scaled_singular_vectors(links, k, 0)))
 
 
 def test_spectral_labels_find_clear_blocks():
@@ -108,11 +118,9 @@ def test_products_equal_those_of_the_dense_normalised_links(hidden):
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_singular_vectors_equal_those_of_scikit_learn(shape, kind, monkeypatch):
     """Absolute values are compared, because the signs are arbitrary."""
-    monkeypatch.setattr("coblock.inference.start.number_type", lambda _: kind)
+    monkeypatch.setattr("coblock.inference.singular.number_type", lambda _: kind)
     X = planted(shape, (3, 3), 4).X.toarray()
-    rows, columns = scaled_singular_vectors(
-        NormalisedLinks.from_relation(BinaryRelation.build(X)), 3, 0
-    )
+    rows, columns = find_vectors(X, 3)
     dense = dense_normalised_links(X)
     U, S, Vt = randomized_svd(dense, 3, n_iter=POWER_ITERATIONS, random_state=0)
     exact = 1e-9 if kind is np.float64 else 1e-4
@@ -124,12 +132,52 @@ def test_singular_vectors_equal_those_of_scikit_learn(shape, kind, monkeypatch):
 def test_singular_vectors_beyond_the_rank_are_zero():
     X = np.kron(np.eye(2), np.ones((15, 12)))  # of rank 2
     for matrix in (X, np.zeros_like(X)):
-        points = scaled_singular_vectors(
-            NormalisedLinks.from_relation(BinaryRelation.build(matrix)), 6, 0
-        )
+        points = find_vectors(matrix, 6)
         for found in points:
             assert np.isfinite(found).all()
             assert abs(found[:, 2:]).max() < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(90, 60), (60, 90)])
+def test_singular_vectors_in_several_tables_are_the_same(shape, monkeypatch):
+    """Signs are arbitrary. The factors of the tables matter: without them vectors are not unit."""
+    X = planted(shape, (3, 3), 4).X.toarray()
+    whole = find_vectors(X, 3)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 25)
+    links = NormalisedLinks.from_relation(BinaryRelation.build(X))
+    tables = scaled_singular_vectors(links, 3, 0)
+    assert [len(side) for side in tables] == [-(-size // 25) for size in shape]
+    for found, wanted in zip(map(whole_table, tables), whole, strict=True):
+        assert_allclose(abs(found[:, :2]), abs(wanted[:, :2]), atol=1e-5)
+    monkeypatch.setattr(singular, "turn_part", lambda table, turns, c: table)
+    wrong = scaled_singular_vectors(links, 3, 0)
+    assert abs(abs(whole_table(wrong[0])) - abs(whole[0])).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "directed"])
+def test_labels_from_a_sample_of_objects_in_regular_order(kind, monkeypatch):
+    """Every fourth object would be of one cluster only."""
+    rng, label = np.random.default_rng(0), np.arange(800) % 4
+    X = (rng.random((800, 800)) < 0.02 + 0.2 * (label[:, None] == label)).astype(float)
+    np.fill_diagonal(X, 0.0)
+    relation = BinaryRelation.build(X, kind=kind)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 200)
+    for found in find_spectral_labels(relation, (4, 4)[: len(relation.sizes)], rng):
+        assert adjusted_rand_score(label, found) > 0.95
+    monkeypatch.setattr(
+        start, "sample_points", lambda places, width, step, seed: take_points(places, width)[::step]
+    )
+    poor = find_spectral_labels(relation, (4, 4)[: len(relation.sizes)], rng)
+    assert adjusted_rand_score(label, poor[0]) < 0.8
+
+
+def test_evidence_of_a_fit_whose_start_is_from_samples(monkeypatch):
+    drawn = planted((3000, 2000), (6, 5), 5)
+    whole = IRM(random_state=0).fit(drawn.X)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 400)
+    parts = IRM(random_state=0).fit(drawn.X)
+    assert parts.log_evidence_ > 1.001 * whole.log_evidence_  # they are negative
+    assert adjusted_rand_score(drawn.row_labels, parts.row_labels_) > 0.95
 
 
 def test_soft_labels_give_most_weight_to_the_label():

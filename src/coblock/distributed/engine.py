@@ -18,15 +18,16 @@ from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels
 from coblock.distributed.loader import load_shards
 from coblock.distributed.memberships import ShardMemberships
 from coblock.distributed.multi_engine import ShareScorer, open_shares
-from coblock.distributed.relation import ShardedLinks, ShardedRelation, ShardPool
+from coblock.distributed.relation import ShardedRelation, ShardPool
 from coblock.distributed.replication import Batch, BatchDelta, Update, compact_counts, detach
+from coblock.distributed.singular import ShardedLinks
 from coblock.distributed.tasks import Prior, Tables
 from coblock.estimator import IRM
 from coblock.inference import engine as local
 from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import Answer, Item, Schedule, SoftSweep, Split
 from coblock.inference.settings import SEARCH, Settings
-from coblock.inference.start import Products
+from coblock.inference.singular import Products
 from coblock.io import refuse
 from coblock.io.readers import Reader
 from coblock.io.readers.edges import Columns
@@ -126,7 +127,7 @@ class DaskEngine:
         return [function(item) for item in items]
 
     def normalised_links(self, relation: Any) -> Products:
-        """Return the normalised links; workers compute the products."""
+        """Return the normalised links; workers compute all that is made from them."""
         return ShardedLinks.from_relation(relation)
 
     def sweep_labels(

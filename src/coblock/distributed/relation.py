@@ -28,10 +28,8 @@ from coblock.distributed.memberships import count_memberships
 from coblock.distributed.replication import DeltaLog, Shards, writable
 from coblock.distributed.sparse import SparseMemberships
 from coblock.distributed.tasks import CellTables, ShardLayout
-from coblock.inference.start import LEAST_DENSITY, degree_scales, link_rates, number_type
 from coblock.io import refuse
 from coblock.kernels import DomainView, Floats, Indices
-from coblock.kernels.spectral import LinkScales
 from coblock.model.blocks import Blocks
 from coblock.model.checks import Kind
 from coblock.model.likelihoods import Likelihood
@@ -390,38 +388,3 @@ class ShardedRelation:
     def __getstate__(self) -> dict[str, Any]:
         names = self._collect_names()
         return self.__dict__ | {"shards": None, "_counted": None, "_names": names}
-
-
-@dataclass(frozen=True, slots=True)
-class ShardedLinks:
-    """The normalised links of a sharded relation; workers compute the products."""
-
-    shape: tuple[int, int]
-    pool: ShardPool
-    scales: tuple[Future, Future]  # of rows and of columns, each with those of the other ends
-    density: float
-
-    @classmethod
-    def from_relation(cls, relation: ShardedRelation) -> "ShardedLinks":
-        """Return the normalised links of a relation."""
-        pool, density = relation.pool, max(relation.density, LEAST_DENSITY)
-        kind, shape = number_type(relation.shape), relation.shape
-        rates, scales = [], []
-        for d in (0, 1):
-            links, unseen = relation.cells_by_object(d)
-            rates.append(link_rates(links, unseen, shape[1 - d], kind))
-        for d in (0, 1):
-            domain = d % len(pool.layouts)
-            message = (pool.shards[domain], -d, rates[d], rates[1 - d], density)
-            degree = pool.join(domain, pool.map("degree", tasks.shard_degrees, *message))
-            scales.append(LinkScales(degree_scales(degree).astype(kind), rates[d]))
-        rows, columns = scales
-        sent = [send_message(pool.client, s, "scales") for s in ((rows, columns), (columns, rows))]
-        return cls(shape, pool, (sent[0], sent[1]), density)
-
-    def product(self, d: int, block: NDArray[Any]) -> NDArray[Any]:
-        """Return the product with ``block``, transposed where ``d`` is 1."""
-        pool, sent = self.pool, send_message(self.pool.client, block, "block")
-        domain = d % len(pool.layouts)  # place -d of the shards: the first, or the last
-        message = (pool.shards[domain], -d, self.scales[d], self.density, sent)
-        return pool.join(domain, pool.map("multiply", tasks.shard_product, *message))

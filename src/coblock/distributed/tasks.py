@@ -25,13 +25,13 @@ from coblock.distributed.replication import (
 from coblock.distributed.sparse import SparseMemberships
 from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import NO_TABLE, empty_batch_result, label_kernel, parts
-from coblock.inference.start import cell_counts, expected_degrees, link_product, thread_pools
+from coblock.inference.singular import cell_counts
+from coblock.inference.start import thread_pools
 from coblock.kernels import DomainView, Floats, Incidence, Indices, moves
 from coblock.kernels.cvb0 import update_batch
 from coblock.kernels.gather import add_label_counts, add_outer_sums, relabel
 from coblock.kernels.moves import SideCounts
 from coblock.kernels.score import score_tables
-from coblock.kernels.spectral import LinkScales
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.sums import PartialSums, segment, sum_chunk
@@ -350,26 +350,6 @@ def count_by_object(shard: Shard, place: int) -> tuple[Indices, Indices]:
     """Return the numbers of links and of unseen cells of each object of a shard at a place."""
     links, unseen = cell_counts(shard.places[place])
     return links.astype(np.int32), unseen.astype(np.int32)
-
-
-def shard_degrees(
-    shard: Shard, place: int, rate: Floats, rate_other: Floats, density: float
-) -> Floats:
-    """Return the expected degrees of the objects of a shard at a place."""
-    own = writable(rate)[shard.objects]
-    return expected_degrees(shard.places[place], own, writable(rate_other), density)
-
-
-def shard_product(
-    shard: Shard, place: int, scales: tuple[LinkScales, LinkScales], density: float, block: Floats
-) -> Floats:
-    """Return the product of the normalised links of a shard and a dense block.
-
-    ``scales`` are those of the objects at this place, and of the other ends.
-    """
-    own, others = (LinkScales(*map(writable, each)) for each in scales)
-    own = LinkScales(*(values[shard.objects] for values in own))
-    return link_product(shard.places[place], own, others, density, writable(block))
 
 
 @dataclass(frozen=True, slots=True)

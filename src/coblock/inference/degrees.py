@@ -8,12 +8,8 @@ from scipy import sparse
 
 from coblock.inference.phase import Clock, Outcome
 from coblock.inference.settings import SEARCH
-from coblock.inference.start import (
-    NormalisedLinks,
-    k_means_labels,
-    scaled_singular_vectors,
-    thread_pools,
-)
+from coblock.inference.singular import NormalisedLinks, scaled_singular_vectors, whole_table
+from coblock.inference.start import k_means_labels, thread_pools
 from coblock.kernels import Floats, Indices
 from coblock.kernels.degree_splits import split_cluster
 from coblock.kernels.degrees import merge_while_gaining, sweep_objects
@@ -36,9 +32,11 @@ def normalised_labels(
     """
     most = min(SEARCH.degree_vectors, *relation.shape)
     with thread_pools().limit(limits=1):
-        vectors = scaled_singular_vectors(NormalisedLinks.from_relation(relation), most, seed)
+        links = NormalisedLinks.from_relation(relation)
+        vectors = list(map(whole_table, scaled_singular_vectors(links, most, seed)))
         shuffled = NormalisedLinks.from_relation(shuffle_ends(relation, seed))
-        noise = np.linalg.norm(scaled_singular_vectors(shuffled, 2, seed)[0], axis=0)[-1]
+        of_rows = whole_table(scaled_singular_vectors(shuffled, 2, seed)[0])
+        noise = np.linalg.norm(of_rows, axis=0)[-1]
         kept = max(int((np.linalg.norm(vectors[0], axis=0) > noise).sum()), 1)
         points = [unit_rows(each[:, :kept]) for each in vectors]
         if relation.repeated:

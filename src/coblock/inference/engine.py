@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coblock.inference.draws import UniformDraws
 from coblock.inference.settings import SEARCH
-from coblock.inference.start import Map, NormalisedLinks, Products, serial_map
+from coblock.inference.singular import Map, NormalisedLinks, Products, serial_map
 from coblock.kernels import BlockTables, DomainView, Floats, Indices, Offsets, cvb0
 from coblock.kernels.gibbs import label_exactly, label_sequence, rising_tables
 from coblock.kernels.memberships import hard_labels, next_is_row, total_change

@@ -15,12 +15,14 @@ from sklearn.metrics import adjusted_rand_score
 
 from coblock.inference.convergence import last_change, warn_if_not_converged
 from coblock.inference.degrees import DegreeSearch, normalised_labels
+from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import SEQUENTIAL_UP_TO, Engine, LocalEngine, Schedule
 from coblock.inference.gibbs import GibbsSampler
 from coblock.inference.phase import Outcome, Phase
 from coblock.inference.posterior import PosteriorAverage, PosteriorChains
 from coblock.inference.search import Search, climb_from
 from coblock.inference.settings import SEARCH, Settings
+from coblock.inference.singular import vector_chunks
 from coblock.inference.start import (
     SpectralStart,
     most_probable,
@@ -42,6 +44,7 @@ from coblock.model.state import SoftState
 from coblock.model.trace import Callback, SweepRecord
 
 LONGEST_PREPARATION = 50  # CVB0 sweeps that turn a random start into labels
+PREPARATION_DRAWS = 40  # sweeps that draw labels in their place, where objects are many
 
 
 @dataclass(slots=True)
@@ -240,8 +243,7 @@ class Start:
         if of_few - one < SEARCH.weak_share * (of_many - one):
             return self._with_more_clusters(spectral, most, trials[1]) or many
         while True:
-            labels = self._sweep_softly(soft_labels(spectral.labels(few)))
-            found = self._climb(labels)
+            found = self._climb(self._settle(spectral.labels(few)))
             if found.log_posterior() <= best.log_posterior():
                 if best is trials[1]:
                     return self._with_more_clusters(spectral, most, best) or many
@@ -280,6 +282,22 @@ class Start:
         hyper, fixed = self._shared_hyper(), self.settings.rule == "fixed"
         kept = self.engine.keep_labels(labels)
         return Partition.from_labels(self.relation, kept, hyper, fixed=fixed)
+
+    def _settle(self, labels: list[Any]) -> list[Any]:
+        """Return labels after soft sweeps, which weak structure needs.
+
+        Memberships of many objects would be large tables. There the labels are drawn instead,
+        sweep after sweep.
+        """
+        if len(vector_chunks(max(self.relation.sizes))) == 1:
+            return self._sweep_softly(soft_labels(labels))
+        partition = self._partition(labels)
+        for _ in range(PREPARATION_DRAWS):
+            uniform = UniformDraws.take(self.rng, sum(self.relation.sizes))
+            self.engine.sweep_labels(partition, uniform)
+            partition.drop_empty()
+            partition.learn()
+        return partition.labels
 
     def _sweep_softly(self, q: list[Floats]) -> list[Indices]:
         """Return the most probable labels after CVB0 sweeps from these memberships."""
