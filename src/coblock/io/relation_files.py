@@ -111,6 +111,8 @@ def read_description(path: Path) -> dict[str, dict[str, Any]]:
 def check_keys(described: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse unknown keys, keys that are missing, and values of another type."""
     for name, given in described.items():
+        if not name:
+            refuse("A relation has no name. Write [relations.NAME].", DescriptionError)
         for key, value in given.items():
             if key not in KEYS:
                 refuse(
