@@ -1,5 +1,7 @@
 """Several relations of any arity: kernels against enumeration, fits of planted data, bad input."""
 
+import pickle
+from copy import deepcopy
 from dataclasses import replace
 from itertools import product
 
@@ -455,6 +457,23 @@ def test_a_model_is_the_same_after_it_was_saved(model, tmp_path):
     path.write_bytes(damaged)
     with pytest.raises(ModelFileError, match="damaged"):
         load(path)
+
+
+def test_a_fitted_model_is_copied_and_pickled(model):
+    expected = model.predict("bought", user=[0, 1], item=2)  # the model has derived values
+    for copied in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(copied.predict("bought", user=[0, 1], item=2), expected)
+        assert copied.summary() == model.summary()
+
+
+def test_parameters_may_be_numbers_of_numpy(tmp_path):
+    limits = {"user": np.int64(2)}
+    relation = Relation(np.eye(4), ["user", "item"], likelihood="poisson")
+    path = tmp_path / "fit.checkpoint"
+    how = {"max_clusters": limits, "max_iter": np.int64(900), "burn_in": np.int32(3)}
+    fitted = MultiIRM(**how, random_state=np.int64(0), checkpoint=path).fit({"bought": relation})
+    fitted.save(tmp_path / "model")
+    assert load(tmp_path / "model").max_clusters == {"user": 2}
 
 
 def test_the_same_seed_gives_the_same_bits():

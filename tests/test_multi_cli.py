@@ -18,6 +18,7 @@ from coblock.io.relation_files import (
     read_description,
     read_relations,
 )
+from coblock.io.tables import build_dataset
 from coblock.ui.cli import app, several
 
 pytestmark = pytest.mark.usefixtures("short_chains_in_file")
@@ -219,6 +220,36 @@ def test_nothing_is_left_where_data_are_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["orders.csv"]
 
 
+def test_exposures_are_read_from_files(tmp_path):
+    (tmp_path / "orders.csv").write_text("user,item,qty\na,x,1\nb,x,20\nb,y,10\n")
+    days, toml = tmp_path / "days.csv", tmp_path / "shop.toml"
+    days.write_text("user,days\nb,10\na,1\n")
+    lines = ["[relations.bought]", 'data = "orders.csv"', 'places = ["user", "item"]']
+    lines += ['value = "qty"', 'likelihood = "poisson"', 'exposure = { user = "days.csv" }']
+    toml.write_text("\n".join(lines))
+    text = f"bought(user,item)={tmp_path}/orders.csv;value=qty;likelihood=poisson"
+    for described in (
+        read_description(toml),
+        parse_relations([f"{text};exposure=user:{days}"]),
+    ):
+        table = build_dataset(read_relations(described)).tables[0]
+        assert [each.tolist() for each in table.exposures] == [[1.0, 10.0], [1.0, 1.0]]
+    for content, words in (
+        ("user,days\nb,10\n", ["'bought', place 'user': that of 'a' is missing in exposure"]),
+        ("user,days\nb,10\nb,9\na,1\n", ["2 of 3 rows of", "the first is 'b'"]),
+        ("user,days,more\nb,10,1\n", ["two columns, 'user' and the factor", "more"]),
+        ("who,days\nb,10\n", ["two columns, 'user' and the factor", "who"]),
+        ("user,days\na,few\nb,0\n", ["2 of 2 exposures of place 'user'", "of 'a'"]),
+    ):
+        days.write_text(content)
+        refused(coblock_("fit", toml, "--out", tmp_path / "o"), *words)
+    days.unlink()
+    refused(coblock_("fit", toml, "--out", tmp_path / "o"), "'bought'", "There is no file")
+    for wrong in ("exposure=shop:d.csv", "exposure=user"):
+        refused(coblock_("fit", "--relation", f"{text};{wrong}", "--out", tmp_path / "o"), "place:")
+    assert not (tmp_path / "o").exists()
+
+
 def test_warnings_about_data_are_notes(tmp_path):
     (tmp_path / "knows.csv").write_text("who,whom\na,a\na,b\nb,c\n")
     (tmp_path / "hidden.csv").write_text("who,whom\na,zz\n")
@@ -252,6 +283,7 @@ def test_unseen_cells_are_listed_in_a_file(tmp_path):
         (["(user,item)=orders.csv"], ["NAME(PLACE,PLACE)=FILE"]),
         ([BOUGHT, "directed"], ["'directed'", "NAME(PLACE,PLACE)=FILE"]),
         ([BOUGHT, BOUGHT], ["'bought'", "twice"]),
+        (["a(user,item)=twice.csv"], ["'a'", "'item' is the name of several columns"]),
         (
             [BOUGHT, "tagged(item,tag)=tags.parquet;degree_corrected=auto"],
             ["'tagged': the automatic choice of degree correction"],
@@ -266,7 +298,8 @@ def test_unseen_cells_are_listed_in_a_file(tmp_path):
         (["a(user,thing)=orders.csv"], ["'a'", "thing", "qty"]),
         (["a(user,item)=none.csv"], ["'a'", "none.csv", "There is no file"]),
         (["a(user,item)=shop.toml"], ["'a'", ".parquet"]),
-        (["a(user,item)=orders.csv;value=item;likelihood=normal"], ["'a'", "i0"]),
+        (["a(user)=orders.csv;value=item;likelihood=normal"], ["'a'", "i0"]),
+        (["a(user,item)=orders.csv;value=item"], ["'a'", "value is 'item', which is a place"]),
         (["a(user,item)=empty.csv"], ["'a'", "empty.csv", "cannot be read"]),
         (["a(user,item)=false.parquet"], ["'a'", "false.parquet", "cannot be read"]),
         (["a(user,item)=gaps.csv"], ["'a'", "1 of 2 names at place 'user' are missing"]),
@@ -274,6 +307,7 @@ def test_unseen_cells_are_listed_in_a_file(tmp_path):
 )
 def test_wrong_descriptions_are_refused(place, tmp_path, texts, words):
     (place / "empty.csv").write_text("")
+    (place / "twice.csv").write_text("user,item,item\na,b,c\n")
     (place / "false.parquet").write_text("user,item\n")
     (place / "gaps.csv").write_text("user,item\na,b\n,c\n")
     relations = [part for text in texts for part in ("--relation", text)]
@@ -285,6 +319,8 @@ def test_wrong_descriptions_are_refused(place, tmp_path, texts, words):
     ("content", "words"),
     [
         ("relations = 3", ["[relations.NAME]"]),
+        ('[relations.""]\ndata = "orders.csv"\nplaces = ["u"]', ["no name"]),
+        ("[relations.a]\nexposure = 3", ["exposure of relation 'a'", "table from places"]),
         ("[relations]\nbought = 3", ["bought", "table"]),
         ("[relations.a\n", ["not a TOML file"]),
         ("seed = 3", ["'seed'", "[relations.NAME]"]),

@@ -12,6 +12,7 @@ import multi_reference as reference
 from coblock import IRM, MultiIRM, Relation, load, resume
 from coblock.inference.multi_gibbs import draw_labels
 from coblock.inference.multi_posterior import MultiChains
+from coblock.inference.multi_search import try_split
 from coblock.inference.multi_variational import interleave, start_clusters
 from coblock.io.tables import build_dataset
 from coblock.model.dataset import Dataset, Table
@@ -286,3 +287,37 @@ def test_chains_without_a_local_optimum_among_the_modes_start_from_the_best_part
     chains = MultiChains.from_modes(best, [], 0, (None,) * len(labels))
     assert len(chains.chains) == 1
     assert chains.chains[0].log_joint() == pytest.approx(best.log_joint())
+
+
+@pytest.mark.parametrize("least", [0.5, -np.inf])
+def test_a_cluster_is_split_into_its_halves(least):
+    rng = np.random.default_rng(0)
+    X = (rng.random((40, 20)) < np.kron([[0.8, 0.1], [0.1, 0.8]], np.ones((20, 10)))).astype(int)
+    data = build_dataset({"r": Relation(X, ["a", "b"]), "s": Relation(X[:, 0], ["a"])})
+    labels = [np.zeros(40, np.int32), np.repeat([0, 1], 10).astype(np.int32)]
+    partition = MultiPartition.from_labels(data, labels, learn=False)
+    before = partition.log_joint()
+    members = rng.permutation(40).astype(np.int32)
+    assert try_split(partition, 0, 0, members, least)
+    assert adjusted_rand_score(np.repeat([0, 1], 20), partition.labels[0]) > 0.9
+    assert partition.log_joint() > before + 10.0
+    assert not try_split(partition, 0, int(partition.labels[0][0]), members[members < 20], 0.5)
+    counted = MultiPartition.from_labels(data, partition.labels, learn=False)
+    assert counted.log_joint() == pytest.approx(partition.log_joint())
+
+
+@pytest.mark.parametrize("clusters", [2, 8])
+def test_a_domain_of_two_objects_beside_large_ones_is_split(clusters):
+    rng = np.random.default_rng(0)
+    z, w = np.arange(80) % clusters, np.arange(64) % clusters
+    X = rng.random((80, 64)) < rng.beta(0.5, 0.5, (clusters, clusters))[z][:, w]
+    bought = [(f"u{i}", f"i{j}") for i, j in np.argwhere(X)]
+    tagged = [(f"i{j}", ("tea", "jazz")[w[j] % 2]) for j in range(64)]
+    relations = {"bought": Relation(bought, ["user", "item"])}
+    relations["tagged"] = Relation(tagged, ["item", "tag"])
+    model = MultiIRM(inference="cvb0", random_state=0).fit(relations)
+    assert {name: found.n_clusters for name, found in model.domains_.items()} == {
+        "user": clusters,
+        "item": clusters,
+        "tag": 2,
+    }

@@ -1,6 +1,9 @@
 """Data of several relations: inputs of all kinds, names, new objects, and bad input."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -23,6 +26,11 @@ def model():
 
 def relation_of(rows, places=("a", "b"), **options):
     return Relation(rows, list(places), **options)
+
+
+def counts_with(exposure):
+    rows = [("p", "q", 1), ("r", "q", 3)]
+    return Relation(rows, ["a", "b"], value=2, likelihood="poisson", exposure=exposure)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +111,11 @@ def relation_of(rows, places=("a", "b"), **options):
         ),
         (
             lambda: relation_of([("x", "y")], likelihood="poisson", exposure={"b": [np.inf]}),
-            "exposures of place 'b' are not positive and finite",
+            "1 of 1 exposures of place 'b' are not positive and finite.*that of 0",
         ),
         (
             lambda: relation_of([("x", "y")], likelihood="poisson", exposure={"b": {"y": -1}}),
-            "1 exposures of place 'b' are not positive and finite",
+            "1 of 1 exposures of place 'b' are not positive and finite.*that of 'y'",
         ),
         (
             lambda: relation_of(
@@ -115,12 +123,53 @@ def relation_of(rows, places=("a", "b"), **options):
             ),
             "1,001 categories.*for numbers.$",
         ),
+        (
+            lambda: counts_with({"a": ["x", "y"]}),
+            r"2 of 2 exposures of place 'a' are not .* numbers; the first is that of 0. Correct",
+        ),
+        (lambda: counts_with({"a": [np.nan, 1]}), "1 of 2 exposures of place 'a'"),
+        (lambda: counts_with({"a": np.ones((2, 1))}), "place 'a' have 2 dimensions"),
+        (lambda: counts_with({"a": 3}), "place 'a' have 0 dimensions"),
+        (lambda: counts_with({"a": pd.Series([1, 2], ["p", "p"])}), "name an object twice"),
+        (
+            lambda: counts_with({"a": [1e300, 1], "b": {"q": 1e300}}),
+            "which are products, range from 1e300 to 1e600",
+        ),
+        (
+            lambda: Relation(pd.DataFrame([["p", "q", "s"]], columns=list("abb")), ["a", "b"]),
+            "1 column name occurs more than once; the first is 'b'",
+        ),
+        (
+            lambda: Relation(pd.DataFrame({"a": "p", "b": ["q"]}), ["a", "b"], value="b"),
+            "value is 'b', which is a place",
+        ),
+        (
+            lambda: Relation(np.array([["p", "likes", "q"], ["q", "likes", "r"]]), list("abc")),
+            r"an axis for each place, and 3 are named.*shape \(2, 3\).*data.tolist\(\)",
+        ),
+        (lambda: relation_of([("x", "y")], symmetric=[True]), "symmetric must be True or False"),
     ],
 )
 def test_bad_relations_are_refused_in_a_sentence(make, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         MultiIRM().fit({"r": make()})
     assert "elation 'r'" in str(caught.value) or "Name the places" in sentence
+
+
+def test_wrong_names_are_refused_in_a_sentence():
+    with pytest.raises(TypeError, match="must be a dict"):
+        MultiIRM().fit([1])
+    with pytest.raises(TypeError, match="name of a relation must be a text"):
+        MultiIRM().fit({1: relation_of([("x", "y")])})
+    with pytest.raises(TypeError, match="name of a relation must be a text"):
+        MultiIRM().fit({"": relation_of([("x", "y")])})
+    with pytest.raises(TypeError, match=r"is the class Poisson. Pass Poisson\(\)"):
+        MultiIRM().fit({"r": relation_of([("x", "y")], likelihood=Poisson)})
+    with pytest.raises(TypeError, match="places must be a list of domains"):
+        Relation([("x", "y")], "user")
+    for places in ({0: "a", 1: "b"}, {"a": 0, "b": 1}, ["", "b"], [["a"], "b"]):
+        with pytest.raises(TypeError, match=r"named by texts, but .* is among them"):
+            Relation([("x", "y")], places)
 
 
 def test_bad_data_sets_are_refused_in_a_sentence(model):
@@ -157,15 +206,6 @@ def test_bad_data_sets_are_refused_in_a_sentence(model):
         model.predict("bought", user="u99", item="i0")
     with pytest.raises(ValueError, match="There is no relation 'sold'"):
         model.predict("sold", user="u0", item="i0")
-    with pytest.raises(TypeError, match="must be a dict"):
-        MultiIRM().fit([1])
-    with pytest.raises(TypeError, match="name of a relation must be a text"):
-        MultiIRM().fit({1: relation_of([("x", "y")])})
-    with pytest.raises(TypeError, match="places must be a list of domains"):
-        Relation([("x", "y")], "user")
-    for places in ({0: "a", 1: "b"}, {"a": 0, "b": 1}, ["", "b"], [["a"], "b"]):
-        with pytest.raises(TypeError, match=r"named by texts, but .* is among them"):
-            Relation([("x", "y")], places)
     with pytest.raises(
         ValueError, match=r"relation 'bought' do not broadcast .*user .2,., item .3,"
     ):
@@ -217,7 +257,6 @@ def test_the_first_wrong_value_is_found(wrong):
 
 
 def test_a_missing_answer_is_no_category():
-    import pandas as pd
 
     answers = ["yes", "no", np.nan]
     for column in (answers, pd.Categorical(answers), ["yes", "no", None]):
@@ -284,6 +323,25 @@ def test_places_may_have_the_names_of_parameters():
     assert len(model.rank("facts", **given, n=2)) == 2
 
 
+def test_counts_that_are_given_again_are_left_out_with_a_warning():
+    rows = [("p", "q", 1), ("p", "q", 1), ("r", "q", 1)]
+    again = relation_of(rows, value=2, likelihood="poisson")
+    with pytest.warns(UserWarning, match="1 rows of relation 'r' give the count of a cell again"):
+        data = build_dataset({"r": again})
+    assert data.tables[0].values.tolist() == [1, 1]
+    warnings.simplefilter("error")
+    for how in ({}, {"value": 2}, {"value": 2, "likelihood": "normal"}):  # no counts
+        build_dataset({"r": relation_of([row[: 2 + bool(how)] for row in rows], **how)})
+
+
+def test_a_relation_without_observed_cells_is_noted():
+    rows = [("p", "q", 1), ("r", "s", 2)]
+    counts = relation_of(rows, value=2, likelihood="poisson")
+    empty = relation_of([("p", "q", None)], value=2, likelihood="normal")
+    with pytest.warns(UserWarning, match="Relation 's' has no observed cell"):
+        MultiIRM(random_state=0).fit({"r": counts, "s": empty})
+
+
 def test_a_name_that_only_unseen_cells_have_is_an_object_with_a_warning():
     relation = relation_of([("p", "q"), ("r", "s")], unseen=[("p", "t")])
     with pytest.warns(UserWarning, match="1 objects of domain 'b' .* 't' at place 'b' of .* 'r'"):
@@ -306,7 +364,6 @@ def test_objects_without_stored_cells_stay_objects():
 
 def test_inputs_of_all_kinds():
     import networkx as nx
-    import pandas as pd
     import polars as pl
 
     cube = np.array([[[1, 0], [0, 0]], [[0, 1], [1, 0]]])
@@ -386,9 +443,15 @@ def test_exposures_by_name_are_those_by_position():
         build_dataset(
             {"r": relation_of(rows, value=2, likelihood="poisson", exposure=exposure)}
         ).tables[0]
-        for exposure in (by_name, {"a": [0.5, 2.0]})
+        for exposure in (
+            by_name,
+            {"a": [0.5, 2.0]},
+            {"a": pd.Series([0.5, 2.0])},
+            {"a": pd.Series(by_name["a"])},  # names of a Series are those of objects
+        )
     ]
-    assert tables[0].exposures[0].tolist() == tables[1].exposures[0].tolist() == [0.5, 2.0]
+    for table in tables:
+        assert table.exposures[0].tolist() == [0.5, 2.0]
     lost = relation_of(rows, value=2, likelihood="poisson", exposure={"a": {"p": 1.0}})
     with pytest.raises(ValueError, match="Relation 'r', place 'a': that of 'r' is missing"):
         build_dataset({"r": lost})

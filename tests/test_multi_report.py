@@ -94,6 +94,16 @@ def test_the_blocks_with_most_deviation_come_first(model):
     assert {line.shade for line in price["blocks"]} == {0, multi.STEPS - 1}
 
 
+def test_headers_of_numbers_stand_above_them(page):
+    found = re.findall(r'<th scope="col"([^>]*)>(cluster|objects|certainty)<', page)
+    assert {name: "number" in attributes for attributes, name in found} == {
+        "cluster": False,
+        "objects": True,
+        "certainty": True,
+    }
+    assert "th.number, td.number" in page
+
+
 def test_large_domains_are_cut(model, monkeypatch, tmp_path):
     monkeypatch.setattr(multi, "MAX_MEMBERS", 10)
     monkeypatch.setattr(multi, "MAX_SIDE", 1)

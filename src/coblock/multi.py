@@ -320,11 +320,12 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def _stored_parameters(self) -> dict[str, Any]:
         """Return the parameters that files hold."""
         limit, seed = self.max_clusters, self.random_state
-        return {
-            **{name: getattr(self, name) for name in PASSED_ON},
-            "max_clusters": dict(limit) if isinstance(limit, Mapping) else limit,
-            "random_state": int(seed) if isinstance(seed, int | np.integer) else None,
-        }
+        if isinstance(limit, Mapping):
+            limit = {name: int(each) for name, each in limit.items()}
+        given = {**{name: getattr(self, name) for name in PASSED_ON}, "max_clusters": limit}
+        given["random_state"] = int(seed) if isinstance(seed, int | np.integer) else None
+        numbers = {name: x.item() for name, x in given.items() if isinstance(x, np.generic)}
+        return {**given, **numbers}
 
     def _limits(self, data: Dataset) -> tuple[int | None, ...]:
         """Return the most clusters of each domain."""
@@ -375,7 +376,7 @@ def _check_relations(relations: object) -> Mapping[str, Relation]:
     if not isinstance(relations, Mapping):
         refuse("relations must be a dict from names to Relation objects.", TypeError)
     for name, each in relations.items():
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not name:
             refuse(f"The name of a relation must be a text, but is {name!r}.", TypeError)
         if not isinstance(each, Relation):
             refuse(

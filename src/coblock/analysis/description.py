@@ -17,7 +17,7 @@ from coblock.analysis.explain import (
     shown_name,
 )
 from coblock.analysis.tree import Cut, Tree, build_tree, cut_result
-from coblock.io import refuse
+from coblock.io import quantity, refuse
 from coblock.io.export import object_names
 from coblock.model.multi_result import MultiResult
 from coblock.model.result import Result
@@ -156,11 +156,13 @@ def describe(
 def summarise_several(result: MultiResult) -> str:
     """Return a description of the domains and relations of a result in words."""
     data = result.data
-    lines = [f"{len(data.domains)} domains, {len(data.tables)} relations"]
+    counted = (quantity(len(data.domains), "domain"), quantity(len(data.tables), "relation"))
+    lines = [", ".join(counted)]
     sizes = [np.bincount(label) for label in result.labels]
     for name, members in zip(data.domain_names, sizes, strict=True):
         shown = ", ".join(f"{size:,}" for size in members[:8]) + ", ..." * (members.size > 8)
-        lines.append(f"{name}: {members.sum():,} objects in {members.size} clusters of {shown}")
+        objects = quantity(int(members.sum()), "object")
+        lines.append(f"{name}: {objects} in {quantity(members.size, 'cluster')} of {shown}")
     for r, table in enumerate(data.tables):
         shape = " x ".join(str(sizes[d].size) for d in table.domains)
         lines.append(
@@ -168,8 +170,8 @@ def summarise_several(result: MultiResult) -> str:
             f"log evidence {result.partition.relation_evidence(r):,.1f}"
         )
     lines.append(result.averages)
-    sweeps = len(result.trace)
-    return "\n".join([*lines, f"Log evidence {result.log_evidence:,.1f} after {sweeps} sweeps."])
+    sweeps = quantity(len(result.trace), "sweep")
+    return "\n".join([*lines, f"Log evidence {result.log_evidence:,.1f} after {sweeps}."])
 
 
 def compose(result: Result, classes: Mapping[str, str]) -> Composition:

@@ -186,11 +186,13 @@ def simplify(
         if trial.log_posterior() > partition.log_posterior():
             partition.adopt(trial)
             labels = partition.labels
-    while sum(m.size for m in partition.sizes) <= FEW_CLUSTERS * len(limits):
-        best = partition
+    while True:
+        best, used = partition, [m.size for m in partition.sizes]
         for d, limit in enumerate(limits):
-            for c in range(partition.sizes[d].size):
-                if limit is not None and partition.sizes[d].size >= limit:
+            if used[d] > FEW_CLUSTERS and sum(used) > FEW_CLUSTERS * len(limits):
+                continue
+            for c in range(used[d]):
+                if limit is not None and used[d] >= limit:
                     continue
                 trial = MultiPartition.from_labels(partition.data, partition.labels, learn=False)
                 members = np.flatnonzero(trial.labels[d] == c).astype(np.int32)
@@ -351,7 +353,7 @@ def try_split(
         m, used = partition.state.m, partition.state.n_clusters
         new = int(used[d]) - 1
     batch = members.size // SPLIT_BATCHES + 1
-    partition.sweep(d, members[:1], clusters=(new,))
+    partition.move(d, members[:1], new)
     for sweep in range(SPLIT_SWEEPS):
         label = partition.labels[d].copy()
         partition.sweep(d, members[sweep == 0 :], clusters=(c, new), batch=batch)
@@ -361,8 +363,8 @@ def try_split(
         pair = np.array([[c, new]], np.int32)
         if partition.merge_gains(d, pair)[0] < -least:
             return True
-    moved = members[partition.labels[d][members] == new]
-    partition.sweep(d, moved, clusters=(c,), batch=members.size)
+    if m[d, c] > 0:
+        partition.move(d, members[partition.labels[d][members] == new], c)
     return False
 
 

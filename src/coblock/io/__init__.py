@@ -32,3 +32,14 @@ def printable(text: str) -> str:
     """
     line = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def quantity(number: float, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1.
+
+    Examples
+    --------
+    >>> quantity(1, "row"), quantity(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,.0f} {noun}" if number == 1 else f"{number:,.0f} {noun}s"

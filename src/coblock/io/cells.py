@@ -19,7 +19,7 @@ from coblock.io.listing import (
 from coblock.kernels import Floats
 from coblock.model.checks import check_choice
 from coblock.model.dataset import as_name
-from coblock.model.likelihoods import Likelihood, check_numbers, first_wrong, quoted
+from coblock.model.likelihoods import Likelihood, first_wrong, is_number, quoted
 from coblock.model.likelihoods.bernoulli import Bernoulli
 from coblock.model.likelihoods.categorical import Categorical
 from coblock.model.likelihoods.normal import Normal
@@ -28,6 +28,7 @@ from coblock.model.likelihoods.poisson import Poisson
 LIKELIHOODS: dict[str, Likelihood] = {
     each.name: each for each in (Bernoulli(), Poisson(), Categorical(), Normal())
 }
+MAX_POWER = 15  # of ten, in the exposure of a cell
 COUNTED = ("bernoulli", "poisson")  # cells that are not listed are zeros by default
 
 
@@ -72,7 +73,7 @@ class Cells:
         ):
             if choice is not None:
                 check_choice(name, choice, options)
-        if symmetric not in {None, True, False}:
+        if symmetric is not None and not isinstance(symmetric, bool | np.bool_):
             refuse(f"symmetric must be True or False, but is {symmetric!r}.")
         if listed.undirected and symmetric is False:
             refuse("The graph is undirected. Pass graph.to_directed(), or leave symmetric out.")
@@ -125,6 +126,7 @@ class Cells:
             for each in (listed.nodes or objects)
         ]
         self.missing: list[NDArray[Any]] = [each[:0] for each in objects]  # by place
+        self.repeated = 0  # rows that give a count again
         if values is None:
             self.objects, _, _, times = distinct_cells(self._order_pairs(objects))
             self.values = times.astype(np.float64) if self._counts else np.ones(len(times))
@@ -135,6 +137,7 @@ class Cells:
         self._missing_rows = np.flatnonzero(missing)
         rows = np.flatnonzero(~missing)
         self.objects, first, inverse, _ = distinct_cells([each[rows] for each in objects])
+        self.repeated = len(rows) - len(first) if self._counts else 0
         numbers = self._encode(values, rows, objects)
         self.values = numbers[first]
         wrong = rows[numbers != self.values[inverse]]
@@ -302,27 +305,54 @@ class Cells:
                 f"exposure {found} for {len(self.places)} places. Give an array, or None, for each."
             )
         pairs = zip(self.places, exposure, strict=True)
-        return [None if each is None else _check_factors(place, each) for place, each in pairs]
+        factors = [None if each is None else _check_factors(place, each) for place, each in pairs]
+        _check_range(factors)
+        return factors
 
 
 def _check_factors(place: str, given: Any) -> Any:
     """Return the exposures of a place as numbers, by name or by position."""
+    if hasattr(given, "to_dict") and list(given.index) != list(range(len(given))):
+        if not given.index.is_unique:  # of a Series
+            refuse(f"Exposures of place '{place}' name an object twice. Give one for each object.")
+        given = given.to_dict()
     named = isinstance(given, Mapping)
-    try:
-        factors = check_numbers(list(given.values()) if named else given)
-        wrong = int((factors <= 0).sum())
-    except ValueError:
-        wrong = -1
+    factors = list(given.values()) if named else given
+    if np.ndim(factors) != 1:
+        refuse(
+            f"Exposures of place '{place}' have {np.ndim(factors)} dimensions. Give one number for "
+            "each object, or a dict from names to numbers."
+        )
+    factors = [float(x) if is_number(x) else np.nan for x in factors]
+    names = [as_name(o) for o in given] if named else range(len(factors))
+    wrong = [o for o, x in zip(names, factors, strict=True) if not 0.0 < x < np.inf]
     if wrong:
         refuse(
-            f"{'Some' if wrong < 0 else f'{wrong:,}'} exposures of place '{place}' are not "
-            "positive and finite numbers. Correct them, or leave them out."
+            f"{len(wrong):,} of {len(factors):,} exposures of place '{place}' are not positive and "
+            f"finite numbers; the first is that of {quoted(wrong[0])}. Correct them, or leave them "
+            "out."
         )
-    return {as_name(o): x for o, x in zip(given, factors, strict=True)} if named else factors
+    return dict(zip(names, factors, strict=True)) if named else np.array(factors)
+
+
+def _check_range(factors: list[Any]) -> None:
+    """Refuse exposures of cells that are so large or so small that rates are not exact."""
+    given = [list(each.values()) if isinstance(each, Mapping) else each for each in factors]
+    logs = [np.log10(each) for each in given if each is not None and len(each)]
+    smallest, largest = (sum(float(pick(each)) for each in logs) for pick in (np.min, np.max))
+    if smallest < -MAX_POWER or largest > MAX_POWER:
+        refuse(
+            f"The exposures of cells, which are products, range from 1e{smallest:.0f} to "
+            f"1e{largest:.0f}, and rates are exact from 1e-{MAX_POWER} to 1e{MAX_POWER}. Count "
+            "them in another unit."
+        )
 
 
 def _find_likelihood(likelihood: Any) -> Likelihood:
     """Return a likelihood by name, or one that is given as an object."""
+    if isinstance(likelihood, type) and hasattr(likelihood, "cell_statistics"):
+        name = likelihood.__name__
+        refuse(f"likelihood must be an object, but is the class {name}. Pass {name}().", TypeError)
     if isinstance(likelihood, str) or not hasattr(likelihood, "cell_statistics"):
         check_choice("likelihood", likelihood, tuple(LIKELIHOODS))
         return LIKELIHOODS[likelihood]

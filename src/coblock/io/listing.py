@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.io import refuse
+from coblock.model.checks import open_frame
 from coblock.model.dataset import as_name
 from coblock.model.likelihoods import quoted
 
@@ -71,7 +72,7 @@ def list_cells(
         return _list_array(data, list(places), value)
     if hasattr(data, "edges") and hasattr(data, "nodes"):
         return _list_edges(data, places, value)
-    frame = nw.from_native(data, pass_through=True)
+    frame = open_frame(data)
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
     if isinstance(frame, nw.DataFrame):
@@ -91,6 +92,11 @@ def _list_array(data: Any, places: list[str], value: Any) -> Listing:
     """Return the stored cells of a sparse matrix, or all cells of an array."""
     if value is not None:
         refuse(f"value is {quoted(value)}, but an array holds its values. Leave value out.")
+    if data.dtype.kind in "OUST" and data.ndim == 2 and data.shape[1] == len(places) != 2:
+        refuse(
+            f"An array has an axis for each place, and {len(places)} are named, but the array of "
+            f"texts has the shape {data.shape}. If its rows list objects, pass data.tolist()."
+        )
     _check_arity(data.ndim, places, f"An array of shape {data.shape}")
     if bool(sparse.issparse(data)):
         coo = data.tocoo(copy=True)  # the data of the user stay as they are
@@ -114,6 +120,11 @@ def _list_rows(frame: "nw.DataFrame[Any]", places: list[str], value: Any, what: 
             f"There is no column {quoted(lost[0])} in {what}. The columns are: "
             f"{quoted(', '.join(map(str, frame.columns)))}. Name the columns as places and value."
         )
+    twice = [column for column in wanted if f"{column}_duplicated_0" in frame.columns]
+    if twice:  # polars renames the second one
+        refuse(f"{quoted(twice[0])} is the name of several columns in {what}. Rename all but one.")
+    if value in places:
+        refuse(f"value is {quoted(value)}, which is a place. Name the column that holds values.")
     objects = [as_objects(frame[place].to_list(), place) for place in places]
     return Listing(objects, None if value is None else frame[str(value)].to_list())
 

@@ -145,6 +145,23 @@ def check_cells(table: Table, domains: list[Domain], *, warn: bool) -> Table:
     )
 
 
+def warn_of_cells(table: Table, repeated: int, sizes: tuple[int, ...]) -> None:
+    """Warn of counts that are listed again, and of a relation without observed cells."""
+    found = []
+    if repeated:
+        found.append(
+            f"{repeated:,} rows of relation '{table.name}' give the count of a cell again, and are "
+            "left out. Add the counts of each cell up if they are parts of a sum."
+        )
+    if not table.n_observed(sizes):
+        found.append(
+            f"Relation '{table.name}' has no observed cell: all are unseen. Add values, or leave "
+            "it out."
+        )
+    for each in found:
+        warnings.warn(each, stacklevel=5)  # the caller of fit
+
+
 def _repeats(cells: Indices, domains: tuple[int, ...]) -> NDArray[np.bool_]:
     """Return which cells have an object twice."""
     found = np.zeros(len(cells), dtype=bool)

@@ -25,6 +25,7 @@ KEYS: dict[str, tuple[tuple[type, ...], str]] = {  # types in a TOML file, and t
     "absent": ((str,), "'zero' or 'unseen'"),
     "symmetric": ((bool,), "true or false"),
     "diagonal": ((str,), "'seen' or 'unseen'"),
+    "exposure": ((dict,), "a table from places to files of factors"),
     "degree_corrected": ((bool, str), "true, false or 'auto'"),
 }
 TEXT = re.compile(r"\s*([^()=;]*[^()=;\s])\s*\(([^()]*)\)\s*=\s*(.+)", flags=re.DOTALL)
@@ -61,6 +62,9 @@ def parse_relations(texts: list[str]) -> dict[str, dict[str, Any]]:
                 what = f"'{option}' of relation '{name}' must be a key, once, and a value"
                 refuse(f"{what}: {FORM}.", DescriptionError)
             given[key] = SWITCH.get(value, value) if key in SWITCHED else value
+            if key == "exposure":
+                pairs = (part.partition(":") for part in value.split(","))
+                given[key] = {place.strip(): file.strip() for place, _, file in pairs}
         found[name] = given
     return found
 
@@ -105,12 +109,17 @@ def read_description(path: Path) -> dict[str, dict[str, Any]]:
         for key in ("data", "unseen"):
             if isinstance(given.get(key), str):
                 given[key] = str(path.parent / given[key])
+        if isinstance(given.get("exposure"), dict):
+            files = given["exposure"].items()
+            given["exposure"] = {place: str(path.parent / str(file)) for place, file in files}
     return relations
 
 
 def check_keys(described: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse unknown keys, keys that are missing, and values of another type."""
     for name, given in described.items():
+        if not name:
+            refuse("A relation has no name. Write [relations.NAME].", DescriptionError)
         for key, value in given.items():
             if key not in KEYS:
                 refuse(
@@ -139,8 +148,9 @@ def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Rel
     found = {}
     for name, given in described.items():
         try:
-            relation = Relation(**{**given, "data": Path(given["data"])})
-        except ValueError as error:
+            exposure = _read_exposures(given)
+            relation = Relation(**{**given, "data": Path(given["data"]), "exposure": exposure})
+        except (ValueError, OSError) as error:
             msg = f"Relation '{name}': {error}"
             raise DescriptionError(msg) from error
         try:
@@ -148,6 +158,40 @@ def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Rel
         except (ValueError, OSError) as error:
             raise DescriptionError(str(error)) from error
         found[name] = relation
+    return found
+
+
+def _read_exposures(given: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
+    """Read the files with a factor for each object at some places."""
+    from coblock.io.listing import read_frame
+
+    if "exposure" not in given:
+        return None
+    places = given["places"]
+    places = places if isinstance(places, dict) else dict(zip(places, places, strict=True))
+    found = {}
+    for place, file in given["exposure"].items():
+        if place not in places or not file:
+            what = f"'{place}', which does not exist" if file else f"'{place}' without a file"
+            refuse(
+                f"exposure names the place {what}. Write place:file; places: {', '.join(places)}."
+            )
+        frame = read_frame(Path(file), [place, places[place]])
+        names = next((each for each in (place, places[place]) if each in frame.columns), None)
+        others = [each for each in frame.columns if each != names]
+        if names is None or len(others) != 1:
+            refuse(
+                f"The file of exposures {file} must have two columns, '{place}' and the factor, "
+                f"but has: {', '.join(frame.columns)}."
+            )
+        repeated = frame[names].is_duplicated()
+        if repeated.any():
+            first = frame[names].filter(repeated)[0]
+            refuse(
+                f"{repeated.sum():,} of {len(frame):,} rows of {file} name an object more than "
+                f"once; the first is '{first}'. Keep one row for each object."
+            )
+        found[place] = dict(zip(frame[names], frame[others[0]], strict=True))
     return found
 
 

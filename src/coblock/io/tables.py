@@ -7,7 +7,13 @@ from typing import Any, Literal
 from coblock.io import refuse, shorten
 from coblock.io.cells import Cells
 from coblock.io.listing import check_places, title_of
-from coblock.io.objects import align_exposures, check_cells, find_domain, index_cells
+from coblock.io.objects import (
+    align_exposures,
+    check_cells,
+    find_domain,
+    index_cells,
+    warn_of_cells,
+)
 from coblock.kernels import Floats
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import Likelihood
@@ -169,6 +175,8 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
                 f"Domain '{domain}' has {data.sizes[d]:,} objects, but no observed cell in the "
                 f"relations {names}: all are unseen. Add values, or leave the relations out."
             )
+    for table in tables:
+        warn_of_cells(table, read[table.name].repeated, data.sizes)
     return data
 
 

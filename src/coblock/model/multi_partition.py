@@ -330,6 +330,11 @@ class MultiPartition:
             if done < objects.size and state.m[d, state.n_clusters[d] - 1] > 0.0 and opens:
                 self.renumber()
 
+    def move(self, d: int, objects: Indices, cluster: int) -> None:
+        """Put objects into a cluster; of several, none must be the first one in it."""
+        label = np.full(objects.size, cluster, np.int32)
+        apply_moves(self.layout, self.state, d, objects, label, self._room(d))
+
     def conditional(self, d: int, objects: Indices | None = None) -> Floats:
         """Return the cluster probabilities of objects given the labels of all others.
 

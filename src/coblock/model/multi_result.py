@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -67,6 +67,10 @@ class MultiResult:
     trace: list[MultiRecord]
     converged: bool
     soft: list[Floats] | None = None  # memberships of a method that has its own
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields; compiled functions, which derived values have, are not pickled."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def partition(self) -> MultiPartition:

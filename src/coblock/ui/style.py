@@ -64,17 +64,6 @@ def percent(share: float) -> str:
     return f"{value:.1f}%" if 99.5 <= value < 99.95 else f"{value:.0f}%"
 
 
-def quantity(number: float, noun: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1.
-
-    Examples
-    --------
-    >>> quantity(1, "row"), quantity(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{number:,.0f} {noun}" if number == 1 else f"{number:,.0f} {noun}s"
-
-
 def truncate(text: str, length: int = MAX_NAME, ellipsis: str = "…") -> str:
     """Return a text of at most ``length`` characters; an ellipsis replaces the rest."""
     return text if len(text) <= length else f"{text[: length - len(ellipsis)]}{ellipsis}"

@@ -114,7 +114,7 @@ def check_numbers(values: Any) -> Floats:
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (OverflowError, TypeError, ValueError):
-        wrong = [value for value in values if not _is_number(value)]
+        wrong = [value for value in values if not is_number(value)]
         msg = (
             f"{len(wrong):,} of {len(values):,} values are not numbers; the first is "
             f"{quoted(wrong[0])}. Correct them, or choose likelihood='categorical' for categories."
@@ -173,7 +173,8 @@ def quoted(value: object) -> str:
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 3] + "..."
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Return whether a value is a number, or a text of one."""
     try:
         float(value)  # type: ignore[arg-type]
     except (OverflowError, TypeError, ValueError):

@@ -181,7 +181,8 @@ class FitOptions:
         "'bought(user,item)=orders.csv;value=qty;likelihood=poisson'. Places are columns of the "
         "file and domains, or both: 'knows(who:user,whom:user)=k.csv;symmetric=true'. Keys: value, "
         "likelihood=bernoulli|poisson|categorical|normal, unseen=FILE, absent=zero|unseen, "
-        "symmetric=true|false, diagonal=seen|unseen, degree_corrected=true|false|auto.",
+        "symmetric=true|false, diagonal=seen|unseen, exposure=PLACE:FILE, "
+        "degree_corrected=true|false|auto.",
         metavar="bipartite|directed|undirected|NAME(PLACES)=FILE",
     )
     likelihood: str = option(

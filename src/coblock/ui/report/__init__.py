@@ -25,6 +25,7 @@ from coblock.analysis.explain import (
 )
 from coblock.analysis.prediction import describe_degrees, describe_samples
 from coblock.inference.settings import SEARCH
+from coblock.io import quantity
 from coblock.io.atomic import write_atomic
 from coblock.io.export import object_names
 from coblock.model.relation import BinaryRelation
@@ -32,7 +33,7 @@ from coblock.model.result import Result
 from coblock.ui import style
 from coblock.ui.report import content, figures
 from coblock.ui.report.markdown import render_markdown
-from coblock.ui.style import LIGHT_SCALE, STEPS, percent, quantity, to_hex
+from coblock.ui.style import LIGHT_SCALE, STEPS, percent, to_hex
 
 MAX_TITLE = 200  # characters
 SEEDS = ("random_state", "seed")  # names of the setting that is shown first

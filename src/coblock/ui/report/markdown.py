@@ -5,9 +5,9 @@ import re
 from coblock.analysis import typical_members
 from coblock.analysis.description import Description
 from coblock.analysis.explain import Profile, describe_certainty, describe_structure, shown_name
-from coblock.io import printable
+from coblock.io import printable, quantity
 from coblock.io.export import object_names
-from coblock.ui.style import MAX_NAME, percent, quantity, truncate
+from coblock.ui.style import MAX_NAME, percent, truncate
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~&])")
 MEMBERS = 10  # named of each cluster

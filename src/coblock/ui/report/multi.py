@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coblock.io import quantity
 from coblock.io.atomic import write_atomic
 from coblock.io.export import file_stems
 from coblock.kernels import Floats
@@ -17,7 +18,7 @@ from coblock.ui import style
 from coblock.ui.plots import FROM_ZERO
 from coblock.ui.report import MAX_TITLE, check_page, load_template, page_frame, wrap_scripts
 from coblock.ui.report.markdown import escape
-from coblock.ui.style import STEPS, percent, quantity
+from coblock.ui.style import STEPS, percent
 
 MAX_MEMBERS = 20_000  # names on the page, of all domains together
 MAX_SIDE = 40  # clusters along a side of a heat map
