@@ -271,7 +271,7 @@ def test_a_complete_fit_gives_the_bits_of_one_machine(client, edges, prior):
 
 
 def test_a_start_in_single_precision_gives_the_bits_of_one_machine(client, edges, monkeypatch):
-    monkeypatch.setattr("coblock.inference.start.SINGLE_PRECISION_FROM", 1000)
+    monkeypatch.setattr("coblock.inference.singular.SINGLE_PRECISION_FROM", 1000)
     relation = read(edges.frame, value="value").relation
     common = {"max_iter": 2, "random_state": SEED, "batch_size": BATCH}
     here = IRM(**common, tol=0).fit(relation)

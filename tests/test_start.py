@@ -172,9 +172,9 @@ def test_labels_from_a_sample_of_objects_in_regular_order(kind, monkeypatch):
 
 
 def test_evidence_of_a_fit_whose_start_is_from_samples(monkeypatch):
-    drawn = planted((3000, 2000), (6, 5), 5)
+    drawn = planted((1200, 900), (4, 4), 5)
     whole = IRM(random_state=0).fit(drawn.X)
-    monkeypatch.setattr(singular, "VECTOR_CHUNK", 400)
+    monkeypatch.setattr(singular, "VECTOR_CHUNK", 250)
     parts = IRM(random_state=0).fit(drawn.X)
     assert parts.log_evidence_ > 1.001 * whole.log_evidence_  # they are negative
     assert adjusted_rand_score(drawn.row_labels, parts.row_labels_) > 0.95

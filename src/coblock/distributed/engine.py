@@ -48,7 +48,8 @@ class DaskEngine:
     """Runs the fits of :class:`coblock.IRM` and :class:`coblock.MultiIRM` on a Dask cluster.
 
     The bits are those of one machine with the same batch sizes and processors of the same kind,
-    for any number of workers. Cells stay on the workers; memberships and names are kept here.
+    for any number of workers. Cells, large tables of memberships and many names stay on the
+    workers; labels are in a temporary file here.
     ``IRM.fit`` takes a folder of Parquet, CSV or npz files (or one file) with the same path on
     every worker. Names are numbered by first appearance, in the order of the file names; in one
     domain those of all rows come before those of all columns, and edges of an object with itself
