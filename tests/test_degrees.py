@@ -13,7 +13,7 @@ from scipy.special import digamma, gammaln, roots_genlaguerre, roots_jacobi, sof
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
-from coblock import IRM, load, resume
+from coblock import IRM, MultiIRM, Relation, load, resume
 from coblock.generate import planted
 from coblock.inference.degrees import (
     DegreeSearch,
@@ -681,6 +681,18 @@ def test_a_cluster_refuses_degree_correction():
     with pytest.raises(ValueError, match="Degree correction is not possible on a cluster"):
         engine._refuse_local_options(Settings(degree_corrected=True), "edges", None)
     engine._refuse_local_options(Settings(), "edges", None)
+
+
+def test_the_bound_of_a_clique_of_hubs_is_a_probability():
+    rng = np.random.default_rng(0)
+    label, factor = np.arange(120) % 3, rng.gamma(1, 1, 120)
+    rate = np.where(np.eye(3), 0.6, 0.03)[label][:, label] * factor[:, None] * factor
+    X = np.triu(rng.random((120, 120)) < np.minimum(rate, 1.0), 1)
+    listed = [(f"n{i}", f"n{j}") for i, j in np.argwhere(X)]
+    relation = Relation(listed, {"a": "x", "b": "x"}, symmetric=True, degree_corrected="auto")
+    model = MultiIRM(random_state=0).fit({"k": relation})
+    assert -1850.0 < model.log_evidence_ < -1700.0
+    assert max(record["log_evidence"] for record in model.trace_) < 0.0
 
 
 def test_option_of_the_command_line():

@@ -326,3 +326,12 @@ def test_restarts_report_their_agreement():
     assert model.stability_ == pytest.approx(1.0)
     assert "Rand index of 1.00" in model.summary()
     assert IRM(random_state=0).fit(synth1(1).X).stability_ is None
+
+
+def test_a_relation_with_three_columns_is_not_left_in_one_block():
+    rng = np.random.default_rng(0)
+    patterns = np.array([[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])[np.arange(200) % 4]
+    X = np.where(rng.random(patterns.shape) < 0.03, 1 - patterns, patterns)
+    model = IRM(inference="cvb0", random_state=0).fit(X)
+    assert model.log_evidence_ > -360.0  # one block: -416
+    assert len(np.unique(model.column_labels_)) == 3

@@ -12,8 +12,6 @@ from coblock.inference.start import k_means_labels, thread_pools
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 
-LEAST_CLUSTERS = 4  # of the start of a small domain: of one cluster no other domain can tell
-
 
 def spectral_points(data: Dataset, d: int, vectors: int, seed: int) -> NDArray[Any]:
     """Return scaled singular vectors of the objects of domain ``d``.
@@ -83,7 +81,9 @@ def start_labels(points: list[NDArray[Any]], clusters: int, seed: int) -> list[I
     labels = []
     with thread_pools().limit(limits=1):
         for each in points:
-            limit = max(-(-len(each) // SEARCH.members_per_cluster), min(len(each), LEAST_CLUSTERS))
+            limit = max(
+                -(-len(each) // SEARCH.members_per_cluster), min(len(each), SEARCH.small_start)
+            )
             K = min(clusters, limit)
             labels.append(k_means_labels(np.ascontiguousarray(each[:, :K]), K, seed))
     return labels

@@ -88,7 +88,10 @@ class SpectralStart:
         As many vectors are used as there are clusters: weak structure is lost among more.
         """
         sizes = self.relation.sizes
-        limits = [-(-size // SEARCH.members_per_cluster) for size in sizes]
+        limits = [
+            max(-(-size // SEARCH.members_per_cluster), min(size, SEARCH.small_start))
+            for size in sizes
+        ]
         clusters = tuple(min(K, limit) for K, limit in zip(clusters, limits, strict=True))
         both = self.relation.repeated and not self.relation.symmetric
         domains = [zip(*self.vectors, strict=True)] if both else [zip(v) for v in self.vectors]

@@ -7,6 +7,7 @@ import math
 
 from coblock.kernels import Floats, Incidence, Indices, kernel
 
+LARGEST_RATE = 8.0  # of a link; it has the probability 0.9997
 SMALLEST_RATE = 1e-12  # a link of a smaller rate acts as the count 1, to the last digit
 
 
@@ -33,7 +34,12 @@ def impute_links(
 
 @kernel
 def link_count(log_mu: float) -> tuple[float, float]:
-    """Return x = mu / (1 - exp(-mu)) and the constant ln(exp(mu) - 1) - x ln(mu)."""
+    """Return x = mu / (1 - exp(-mu)) and the constant ln(exp(mu) - 1) - x ln(mu).
+
+    The bound holds for any mu. Rates above ``LARGEST_RATE`` are cut, or the counts of a clique,
+    whose probability only rises with the rate, grow without end.
+    """
+    log_mu = min(log_mu, math.log(LARGEST_RATE))
     mu = math.exp(log_mu)
     if mu < SMALLEST_RATE:
         return 1.0, 0.0
