@@ -195,10 +195,10 @@ class SearchSettings:
     # sweeps found more; in real relations, where they did not, it was 0.26 to 0.83
     start_rounds: int = 2  # rounds of sweeps and merges before starts are compared
     truncation: int = 20  # clusters of the plain methods from a random start, as in the paper
-    members_per_cluster: int = (
-        3  # smallest mean number of objects in a cluster of a spectral start,
-    )
-    small_start: int = 4  # but so many clusters at least: of one, no other domain can tell
+    members_per_cluster: int = 3  # smallest mean number of objects in a cluster of a spectral
+    # start,
+    small_start: int = 4  # which has so many clusters at least, or one for each object: of a
+    # domain in one cluster the others can tell nothing
     start_membership: float = 0.8  # membership of an object in the cluster of its start label; the
     # remainder is shared equally by the other clusters
 
