@@ -19,6 +19,8 @@ from coblock.analysis.explain import (
 from coblock.analysis.tree import Cut, Tree, build_tree, cut_result
 from coblock.io import quantity, refuse
 from coblock.io.export import object_names
+from coblock.kernels.degrees import PLAIN
+from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiResult
 from coblock.model.result import Result
 
@@ -169,9 +171,25 @@ def summarise_several(result: MultiResult) -> str:
             f"{table.name}({', '.join(table.places)}): {table.likelihood.name}, {shape} blocks, "
             f"log evidence {result.partition.relation_evidence(r):,.1f}"
         )
+        if table.corrected:
+            lines.append(describe_relation_degrees(result, r))
     lines.append(result.averages)
     sweeps = quantity(len(result.trace), "sweep")
     return "\n".join([*lines, f"Log evidence {result.log_evidence:,.1f} after {sweeps}."])
+
+
+def describe_relation_degrees(result: MultiResult, r: int) -> str:
+    """Return the shapes of the degree laws of a relation, and what the plain model has instead."""
+    name, shapes = result.data.tables[r].name, result.priors[r].ravel()[2:]
+    if (shapes >= PLAIN).all():
+        return f"{name}: plain model, as the degrees vary no more than by chance"
+    plain = MultiPartition.from_labels(result.data, result.labels, shapes=False)
+    shown = ", ".join("none" if eta >= PLAIN else f"{eta:.3g}" for eta in shapes)
+    return (
+        f"{name}: degree-corrected model, shape {shown}; log evidence "
+        f"{result.partition.relation_bound(r):,.1f}, of the same clusters without it "
+        f"{plain.relation_bound(r):,.1f}"
+    )
 
 
 def compose(result: Result, classes: Mapping[str, str]) -> Composition:

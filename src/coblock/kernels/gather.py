@@ -136,7 +136,7 @@ def relabel(
         label[i] = new
 
 
-@inner
+@kernel
 def strided(blocks: BlockTables) -> BlockTables:
     """Return views of the block tables whose type is that of their transposed views.
 
