@@ -52,7 +52,7 @@ def draw_peers(answers: dict[str, dict], path: Path) -> None:
         axes.margins(0.35)
         for name, fit in answers.items():
             program, _, source = name.partition(" ")
-            if source == relation and "evidence" in fit:
+            if source == relation and program in COLOURS and "evidence" in fit:
                 label = NAMES.get(program, program)
                 point = (fit["seconds"], fit["evidence"])
                 (markers[label],) = axes.plot(*point, "o", color=COLOURS[program])
