@@ -41,6 +41,7 @@ from coblock.distributed import DaskEngine, release
 from coblock.distributed.loader import BATCHES
 from coblock.distributed.replication import MOST_MESSAGES
 from coblock.inference.engine import LARGE_PART, MOST_PARTS, PARTS
+from coblock.inference.singular import VECTOR_CHUNK
 from coblock.model.sums import FAN_IN
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
@@ -333,7 +334,8 @@ LIMITS_OF_A_FIT = [
     "worker, and the workers share tables of up to 70 numbers per object. Start from labels "
     "(`init=`) where this is too much, or from the model of a sample.",
     '- **Soft sweeps** (`refine=False`, `init="random"`) keep tables of objects x K float64 in '
-    "the client. So does the search of weak structure in domains of up to 131,072 objects.",
+    "the client. So does the search of weak structure in domains of up to "
+    f"{VECTOR_CHUNK:,} objects.",
     "- **Every worker has all labels**, 4 bytes per object, and gets the new ones of all batches. "
     "The client gets them, too, and writes them to a temporary file.",
     "- **Relations with one domain** count the changes of a batch in a second round of tasks. "

@@ -136,6 +136,17 @@ def assert_same(there, here):
         assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
 
 
+def one_domain(cells, kind, tmp_path):
+    """Return cells of one domain as a local fit takes them, and a folder with their links."""
+    cells = sparse.csr_array(cells[:1200])
+    cells.setdiag(0)
+    cells.eliminate_zeros()
+    folder = tmp_path / kind
+    folder.mkdir()
+    sparse.save_npz(folder / "0.npz", cells)
+    return (cells if kind == "directed" else cells.maximum(cells.T)), folder
+
+
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
 def test_memberships_stay_on_the_cluster_until_they_are_asked_for(
     client, cells, folder, tmp_path, kind, monkeypatch
@@ -146,14 +157,8 @@ def test_memberships_stay_on_the_cluster_until_they_are_asked_for(
     monkeypatch.setattr(relation, "MOST_NAMES", 0)
     options = COMMON | {"inference": "cvb0"}  # no samples
     if kind != "bipartite":
-        cells = sparse.csr_array(cells[:1200])
-        cells.setdiag(0)
-        cells.eliminate_zeros()
-        folder = tmp_path / kind
-        folder.mkdir()
-        sparse.save_npz(folder / "0.npz", cells)
+        cells, folder = one_domain(cells, kind, tmp_path)
         options |= {"relation": kind, "batch_size": 300}
-        cells = cells if kind == "directed" else cells.maximum(cells.T)
     options |= {"max_iter": 300}
     there = IRM(**options, engine=DaskEngine(client)).fit(folder)
     here = IRM(**options).fit(cells)
@@ -247,19 +252,13 @@ def test_a_default_fit_with_several_tables_of_vectors_has_the_bits_of_one_machin
 ):
     options = COMMON | {"max_iter": 3}
     if kind != "bipartite":
-        cells = sparse.csr_array(cells[:1200])
-        cells.setdiag(0)
-        cells.eliminate_zeros()
-        folder = tmp_path / kind
-        folder.mkdir()
-        sparse.save_npz(folder / "0.npz", cells)
+        cells, folder = one_domain(cells, kind, tmp_path)
         options |= {"relation": kind, "batch_size": 300}
-        cells = cells if kind == "directed" else cells.maximum(cells.T)
     monkeypatch.setattr(singular, "VECTOR_CHUNK", 350)
     monkeypatch.setattr(SpectralStart, "_cluster", counted := Counted(SpectralStart._cluster))
-    monkeypatch.setattr(fit, "PREPARATION_DRAWS", 3)
     monkeypatch.setattr(Start, "_sweep_softly", None)  # it would keep tables in the client
-    monkeypatch.setattr(fit, "SEARCH", replace(fit.SEARCH, weak_share=-1e9))  # as if it were weak
+    search = replace(fit.SEARCH, weak_share=-1e9, start_draws=3)  # as if structure were weak
+    monkeypatch.setattr(fit, "SEARCH", search)
     monkeypatch.setattr(Start, "_settle", settled := Counted(Start._settle))
     here = IRM(**options).fit(cells)
     there = IRM(**options, engine=DaskEngine(client)).fit(folder)

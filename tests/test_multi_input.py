@@ -257,7 +257,6 @@ def test_the_first_wrong_value_is_found(wrong):
 
 
 def test_a_missing_answer_is_no_category():
-
     answers = ["yes", "no", np.nan]
     for column in (answers, pd.Categorical(answers), ["yes", "no", None]):
         frame = pd.DataFrame({"a": list("pqr"), "b": "x", "v": column})

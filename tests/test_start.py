@@ -149,7 +149,7 @@ def test_singular_vectors_in_several_tables_are_the_same(shape, monkeypatch):
     assert [len(side) for side in tables] == [-(-size // 25) for size in shape]
     for found, wanted in zip(map(whole_table, tables), whole, strict=True):
         assert_allclose(abs(found[:, :2]), abs(wanted[:, :2]), atol=1e-5)
-    monkeypatch.setattr(singular, "turn_part", lambda table, turns, c: table)
+    monkeypatch.setattr(singular, "apply_factor", lambda table, factors, c: table)
     wrong = scaled_singular_vectors(links, 3, 0)
     assert abs(abs(whole_table(wrong[0])) - abs(whole[0])).max() > 1e-3
 

@@ -186,7 +186,7 @@ def describe_relation_degrees(result: MultiResult, r: int) -> str:
     plain = MultiPartition.from_labels(result.data, result.labels, shapes=False)
     shown = ", ".join("none" if eta >= PLAIN else f"{eta:.3g}" for eta in shapes)
     return (
-        f"{name}: degree-corrected model, shape {shown}; log evidence "
+        f"{name}: degree-corrected model, shape {shown}; log evidence at least "
         f"{result.partition.relation_bound(r):,.1f}, of the same clusters without it "
         f"{plain.relation_bound(r):,.1f}"
     )

@@ -88,11 +88,7 @@ class ShardPool:
 
     def join(self, d: int, results: list[np.ndarray]) -> np.ndarray:
         """Return one array over all objects of a domain from those of its shards."""
-        layout = self.layouts[d]
-        out = np.empty((layout.size, *results[0].shape[1:]), results[0].dtype)
-        for s, result in enumerate(results):
-            out[layout.objects(s)] = result
-        return out
+        return tasks.join_shards(self.layouts[d], results)
 
     def send_labels(self, labels: list[Any], clusters: tuple[int, ...]) -> Future:
         """Return the task whose result is the snapshot of these labels; each is sent once.

@@ -12,7 +12,7 @@ from coblock.distributed.client import gather_results, plain_errors, task_key
 from coblock.distributed.labels import LabelFile, SpooledLabels
 from coblock.distributed.relation import ShardedRelation, ShardPool
 from coblock.distributed.replication import writable
-from coblock.distributed.tasks import Shard, ShardLayout
+from coblock.distributed.tasks import Shard, ShardLayout, join_shards
 from coblock.inference.singular import (
     LEAST_DENSITY,
     cell_counts,
@@ -85,14 +85,6 @@ def run_alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return the result of a function whose linear algebra uses one thread."""
     with thread_pools().limit(limits=1):
         return function(*arguments)
-
-
-def join_shards(layout: ShardLayout, pieces: list[NDArray[Any]]) -> NDArray[Any]:
-    """Return one array over all objects of a domain from those of its shards."""
-    out = np.empty((layout.size, *pieces[0].shape[1:]), pieces[0].dtype)
-    for s, piece in enumerate(pieces):
-        out[layout.objects(s)] = piece
-    return out
 
 
 def join_scales(

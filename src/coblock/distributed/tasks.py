@@ -346,6 +346,14 @@ def first_place(shard: Shard) -> Incidence:
     return shard.places[0]
 
 
+def join_shards(layout: ShardLayout, pieces: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return one array over all objects of a domain from those of its shards."""
+    out = np.empty((layout.size, *pieces[0].shape[1:]), pieces[0].dtype)
+    for s, piece in enumerate(pieces):
+        out[layout.objects(s)] = piece
+    return out
+
+
 def count_by_object(shard: Shard, place: int) -> tuple[Indices, Indices]:
     """Return the numbers of links and of unseen cells of each object of a shard at a place."""
     links, unseen = cell_counts(shard.places[place])

@@ -44,7 +44,6 @@ from coblock.model.state import SoftState
 from coblock.model.trace import Callback, SweepRecord
 
 LONGEST_PREPARATION = 50  # CVB0 sweeps that turn a random start into labels
-PREPARATION_DRAWS = 40  # sweeps that draw labels in their place, where objects are many
 
 
 @dataclass(slots=True)
@@ -292,7 +291,7 @@ class Start:
         if len(vector_chunks(max(self.relation.sizes))) == 1:
             return self._sweep_softly(soft_labels(labels))
         partition = self._partition(labels)
-        for _ in range(PREPARATION_DRAWS):
+        for _ in range(SEARCH.start_draws):
             uniform = UniformDraws.take(self.rng, sum(self.relation.sizes))
             self.engine.sweep_labels(partition, uniform)
             partition.drop_empty()

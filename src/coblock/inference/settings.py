@@ -193,6 +193,8 @@ class SearchSettings:
     weak_share: float = 0.9  # a start with few clusters is swept softly if it reaches this fraction
     # of the gain of the start with many. In planted communities it was at least 0.94 where soft
     # sweeps found more; in real relations, where they did not, it was 0.26 to 0.83
+    start_draws: int = 40  # sweeps that draw labels in place of the soft ones, where a domain has
+    # too many objects for tables of memberships; ten were too few for weak structure
     start_rounds: int = 2  # rounds of sweeps and merges before starts are compared
     truncation: int = 20  # clusters of the plain methods from a random start, as in the paper
     members_per_cluster: int = 3  # smallest mean number of objects in a cluster of a spectral

@@ -133,9 +133,9 @@ def scaled_singular_vectors(links: Products, k: int, seed: int) -> list[list[lis
         Q = _orthonormal(call, Y)
     Y = _gram_product(links, small, Q, sides[0], _groups(width, kind))
     pairs = zip(Q, Y, strict=True)
-    turns = call(_rotations, [call(inner_products, *pair) for pair in pairs], k)
-    of_few = [[call(turn, parts, turns)] for parts in Y]
-    C = [call(turn_scaled, table, turns) for table in Q]
+    rotations = call(_rotations, [call(inner_products, *pair) for pair in pairs], k)
+    of_few = [[call(rotate, parts, rotations)] for parts in Y]
+    C = [call(rotate_and_scale, table, rotations) for table in Q]
     del Q, Y
     kind_of_many = np.float32 if many > SINGLE_RESULT_FROM else kind
     of_many: list[list[Any]] = [[] for _ in sides[1]]
@@ -190,9 +190,9 @@ def join_factors(factors: list[NDArray[Any]]) -> list[NDArray[Any]]:
     return np.split(joined, np.cumsum([R.shape[0] for R in factors[:-1]]))
 
 
-def turn_part(table: NDArray[Any], turns: list[NDArray[Any]], c: int) -> NDArray[Any]:
+def apply_factor(table: NDArray[Any], factors: list[NDArray[Any]], c: int) -> NDArray[Any]:
     """Return the vectors of a table multiplied by the factors of all."""
-    return table @ turns[c]
+    return table @ factors[c]
 
 
 def inner_products(
@@ -203,14 +203,16 @@ def inner_products(
     return table.T @ Y, Y.T @ Y
 
 
-def turn(parts: list[NDArray[Any]], turns: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
+def rotate(parts: list[NDArray[Any]], rotations: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
     """Return the singular vectors of some objects of the smaller side, times their values."""
-    return side_by_side(parts) @ turns[0]
+    return side_by_side(parts) @ rotations[0]
 
 
-def turn_scaled(table: NDArray[Any], turns: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
+def rotate_and_scale(
+    table: NDArray[Any], rotations: tuple[NDArray[Any], NDArray[Any]]
+) -> NDArray[Any]:
     """Return the vectors whose products are those of the larger side."""
-    return table @ turns[1]
+    return table @ rotations[1]
 
 
 def _orthonormal(call: Callable[..., Any], tables: list[Any]) -> list[Any]:
@@ -218,9 +220,9 @@ def _orthonormal(call: Callable[..., Any], tables: list[Any]) -> list[Any]:
     pairs = [call(orthogonalise, parts) for parts in tables]
     found = [call(itemgetter(0), pair) for pair in pairs]
     if len(tables) > 1:
-        turns = call(join_factors, [call(itemgetter(1), pair) for pair in pairs])
+        factors = call(join_factors, [call(itemgetter(1), pair) for pair in pairs])
         for c, table in enumerate(found):
-            found[c] = call(turn_part, table, turns, c)
+            found[c] = call(apply_factor, table, factors, c)
     return found
 
 
