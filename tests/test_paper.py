@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from data import Trial
-from paper import published, runner
+from paper import fingerprint, published, runner
 from paper.__main__ import main
 from paper.experiments import (
     CLUSTERS,
@@ -154,7 +154,7 @@ def finished_run(seed: int) -> tuple[Job, dict]:
     return held_out("synth1", "acvb0", 20, seed), run | curves
 
 
-def test_runs_are_tracked_in_one_file_of_one_state_of_the_code(tmp_path):
+def test_runs_are_tracked_in_one_file(tmp_path):
     store = Store(tmp_path / "runs", None, tmp_path / "paper.jsonl")
     job, run = finished_run(0)
     store.put(job, run)
@@ -168,30 +168,34 @@ def test_runs_are_tracked_in_one_file_of_one_state_of_the_code(tmp_path):
     assert found.get(job)["score"] == -0.123457
     assert "bound" not in found.get(job), "no figure shows it"
     assert found.get(held_out("synth1", "acvb0", 20, 2)) is None
-    assert found.measured_state == found.state
+    assert not found.outdated([job])
     trial = Store(tmp_path / "no runs", 25, tmp_path / "paper.jsonl")
     assert trial.get(job) is None
 
 
-def test_runs_of_another_state_are_kept_until_they_are_replaced(tmp_path, monkeypatch, capsys):
+def test_runs_of_an_earlier_state_are_kept_until_they_are_replaced(tmp_path, monkeypatch, capsys):
     results = tmp_path / "paper.jsonl"
-    store = Store(tmp_path / "runs", None, results)
+    earlier = Store(tmp_path / "runs", None, results)
     job, run = finished_run(0)
-    store.put(job, run)
-    monkeypatch.setitem(store.__dict__, "state", "an earlier one")
-    store.put(job, run)
-    store.track()
+    with monkeypatch.context() as patch:
+        patch.setattr("paper.store.state_of", lambda method: "an earlier one")
+        earlier.put(job, run)
+        earlier.track()
     before = results.read_text()
     now = Store(tmp_path / "none", None, results)
-    assert now.measured_state == "an earlier one" != now.state
+    assert now.outdated([held_out("lastfm_userxuser", "acvb0", 40)]) == [job]
+    assert not now.outdated([held_out("synth1", "vb", 20)]), "of another method"
     assert now.get(job) is not None
+    assert Store(tmp_path / "runs").get(job) is None, "the run itself has to be made again"
     assert Store(tmp_path / "none", None, results, replace=True).get(job) is None
     places = ["--work", tmp_path / "none", "--out", tmp_path / "page.md", "--images", tmp_path]
     words = [*map(str, places), "--results", str(results), "--relations", "synth1"]
     assert main([*words, "--budget", "1"]) == 1
-    assert "Pass --replace" in " ".join(capsys.readouterr().err.split())
+    message = " ".join(capsys.readouterr().err.split())
+    assert "1 runs of" in message
+    assert "(methods: acvb0). Pass --replace" in message
     assert main([*words, "--budget", "0"]) == 0
-    assert "`an earlier one`" in (tmp_path / "page.md").read_text()
+    assert "measured at commit abc" in (tmp_path / "page.md").read_text()
     assert results.read_text() == before
 
 
@@ -278,12 +282,26 @@ def test_failure_does_not_stop_other_jobs_and_no_budget_runs_nothing(tmp_path, m
     assert run_all(jobs[:1], store, Budget(0.0, Limits(1.0)), QUIET).remaining == 1
 
 
-def test_path_of_a_run_depends_on_code_and_settings(tmp_path):
-    store = Store(tmp_path)
-    one, other = (store.path(held_out("synth1", name, 20)) for name in ("acvb0", "vb"))
-    assert one.parent.name == store.state == other.parent.name
+def test_path_of_a_run_depends_on_settings(tmp_path):
+    plain, trial = Store(tmp_path), Store(tmp_path, sweeps=5)
+    one, other = (plain.path(held_out("synth1", name, 20)) for name in ("acvb0", "vb"))
     assert one != other
-    assert Store(tmp_path, sweeps=5).path(held_out("synth1", "vb", 20)) != other
+    assert trial.path(held_out("synth1", "vb", 20)) != other
+
+
+@pytest.mark.parametrize("method", ["acvb0", "vb", "gibbs"])
+def test_state_of_a_plain_method_is_that_of_its_results(method, monkeypatch):
+    def compute() -> str:
+        fingerprint.digest_of_result.cache_clear()
+        return fingerprint.state_of(method)
+
+    before = compute()
+    monkeypatch.setattr(fingerprint, "digest_of_files", lambda: "other files")
+    assert compute() == before
+    score = IRM.score_links
+    monkeypatch.setattr(IRM, "score_links", lambda self, *cells: score(self, *cells) * (1 + 1e-5))
+    assert compute() != before
+    fingerprint.digest_of_result.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -297,16 +315,17 @@ def test_path_of_a_run_depends_on_code_and_settings(tmp_path):
         ("ui/terminal.py", False),
     ],
 )
-def test_state_of_the_code_is_that_of_what_fits_and_predicts(
-    tmp_path, monkeypatch, changed, matters
+@pytest.mark.parametrize("method", ["default", "acvb0-batches", "acvb0-spectral"])
+def test_state_of_other_methods_is_that_of_the_files_that_fit_and_predict(
+    tmp_path, monkeypatch, method, changed, matters
 ):
-    """Changes of files, readers, other models and output keep finished runs."""
+    """Changes of readers, other models and output keep finished runs."""
     package = tmp_path / "coblock"
     shutil.copytree(Path(coblock.__file__).parent, package)
     monkeypatch.setattr(coblock, "__file__", str(package / "__init__.py"))
-    before = Store(tmp_path).state
+    before = fingerprint.state_of(method)
     (package / changed).write_text("# changed")
-    assert (Store(tmp_path).state != before) is matters
+    assert (fingerprint.state_of(method) != before) is matters
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,12 @@ def main(words: list[str] | None = None) -> int:
     jobs = select_jobs(plan(options.runs), *only)
     budget = Budget(60 * minutes, Limits(limit, options.sweeps), options.workers)
     request = Request(options.runs, minutes, limit, options.sweeps, options.workers)
-    if minutes > 0 and store.measured_state != store.state:
+    if minutes > 0 and (outdated := store.outdated(jobs)):
+        methods = ", ".join(sorted({job.method for job in outdated}))
         console.print(
-            f"{options.results} was measured with state {store.measured_state} of the code, and "
-            f"this is {store.state}. Pass --replace to measure all runs anew, or --budget 0 to "
-            "write the page from the file."
+            f"{len(outdated)} runs of {options.results} are of an earlier state of the code "
+            f"(methods: {methods}). Pass --replace to measure them anew, or --budget 0 to write "
+            "the page from the file."
         )
         return 1
     try:
@@ -69,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--parts", nargs="+", choices=list(PARTS), help="only these")
     add("--work", type=Path, default=ROOT / "benchmarks" / "paper" / "runs", help="finished runs")
     add("--results", type=Path, default=ROOT / "benchmarks" / "results" / "paper.jsonl")
-    add("--replace", action="store_true", help="leave out results of another state of the code")
+    add("--replace", action="store_true", help="leave out results of an earlier state of the code")
     add("--out", type=Path, default=docs / "paper.md")
     add("--images", type=Path, default=docs / "images" / "paper")
     return parser

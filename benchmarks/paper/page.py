@@ -98,8 +98,7 @@ def _head(results: Results, request: Request) -> Iterator[str]:
         "equations are cited by the labels of arXiv:1409.4757. `make paper DATA=folder` writes "
         "this page and its figures from measurements.",
         "",
-        f"Commit {current_commit()}, version {coblock.__version__}, state of the code "
-        f"`{results.store.measured_state}`, measured at commit {commits}. "
+        f"Commit {current_commit()}, version {coblock.__version__}; measured at commit {commits}. "
         f"{len(finished)} of {len(jobs)} runs are finished; for the others, the page "
         "says *not run* and how to run them. "
         f"{_seeds_sentence(request.runs)}, budget of the last call {request.minutes:g} minutes, "

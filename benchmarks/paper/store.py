@@ -1,7 +1,7 @@
 """Finished runs: one JSON file each while they are made, and one tracked file of all of them.
 
-The tracked file has a line for each run and is of one state of the code, a digest of the files that
-determine the results. The page is made from it.
+The tracked file has a line for each run. All runs of a method are of one state of the code (see
+``fingerprint``). The page is made from it.
 """
 
 import hashlib
@@ -14,17 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import coblock
 from paper.experiments import CONVERGENCE, Job, parameters
+from paper.fingerprint import round_numbers, state_of
 
 ROOT = Path(__file__).parents[2]
-FITTING = ("inference", "kernels", "model")  # folders of coblock that affect results: a change in
-# any of their files invalidates earlier runs, but for those of other models
-OTHER_MODELS = ("multi_", "tensor", "degree", "dataset", "poisson", "categorical", "normal")
-PREDICTION = "analysis/prediction.py"
-PROTOCOL = ("internals.py", "protocol.py", "timing.py", "naive.py", "shapes.py")
 METHODLESS = ("naive", "growth", "missing")  # parts that always run cvb0
-DIGITS = 6  # significant ones that are kept of a number
 PER_SWEEP = ("bound", "leave_one_out")  # kept of the methods whose convergence is drawn
 
 
@@ -38,18 +32,7 @@ class Store:
     folder: Path
     sweeps: int | None = None
     results: Path | None = None  # the tracked file
-    replace: bool = False  # whether runs of another state of the code are left out
-
-    @cached_property
-    def state(self) -> str:
-        """Digest of the code that determines the results."""
-        source, here = Path(coblock.__file__).parent, Path(__file__).parent
-        files = sorted(path for name in FITTING for path in (source / name).rglob("*.py"))
-        used = [path for path in files if not path.name.startswith(OTHER_MODELS)]
-        digest = hashlib.sha256()
-        for path in (*used, source / PREDICTION, *(here / name for name in PROTOCOL)):
-            digest.update(path.name.encode() + path.read_bytes())
-        return digest.hexdigest()[:12]
+    replace: bool = False  # whether runs of an earlier state of the code are left out
 
     @cached_property
     def tracked(self) -> dict[str, dict[str, Any]]:
@@ -58,25 +41,23 @@ class Store:
             return {}
         lines = map(json.loads, self.results.read_text().splitlines())
         runs = {run["key"]: run for run in lines}
-        other = {run["state"] for run in runs.values()} - {self.state}
-        return {} if other and self.replace else runs
+        return {key: run for key, run in runs.items() if not (self.replace and is_outdated(run))}
 
-    @property
-    def measured_state(self) -> str:
-        """State of the code behind the runs of the tracked file, or this one without runs."""
-        return next((run["state"] for run in self.tracked.values()), self.state)
+    def outdated(self, jobs: list[Job]) -> list[Job]:
+        """Return tracked jobs of the same methods that are of an earlier state of the code."""
+        methods = {fitted_method(job) for job in jobs}
+        tracked = [(Job(**run["job"]), run) for run in self.tracked.values()]
+        return [job for job, run in tracked if fitted_method(job) in methods and is_outdated(run)]
 
     def key(self, job: Job) -> str:
         """Return the name of a run, which ends in a digest of the settings."""
-        method = "cvb0" if job.part in METHODLESS else job.method
-        settings = json.dumps(parameters(method, job.K), sort_keys=True)
+        settings = json.dumps(parameters(fitted_method(job), job.K), sort_keys=True)
         return f"{job.key}-{hashlib.sha256(settings.encode()).hexdigest()[:6]}"
 
     @property
     def runs(self) -> Path:
-        """Folder of the runs of this state of the code."""
-        trial = "" if self.sweeps is None else f"-{self.sweeps}sweeps"
-        return self.folder / f"{self.state}{trial}"
+        """Folder of the runs that are being made."""
+        return self.folder if self.sweeps is None else self.folder / f"{self.sweeps} sweeps"
 
     def path(self, job: Job) -> Path:
         """Return the file of a run that is being made."""
@@ -85,16 +66,16 @@ class Store:
     def get(self, job: Job) -> dict[str, Any] | None:
         """Return a finished run, or None."""
         path = self.path(job)
-        return json.loads(path.read_text()) if path.exists() else self.tracked.get(self.key(job))
+        if path.exists() and not is_outdated(run := json.loads(path.read_text())):
+            return run
+        return self.tracked.get(self.key(job))
 
     def track(self) -> None:
-        """Add the finished runs of this state to the tracked file."""
+        """Add the finished runs of the present state of the code to the tracked file."""
         if self.results is None or self.sweeps is not None:
             return
-        made = {
-            path.stem: compact(json.loads(path.read_text())) | {"state": self.state}
-            for path in self.runs.glob("*.json")
-        }
+        runs = {path.stem: json.loads(path.read_text()) for path in self.runs.glob("*.json")}
+        made = {key: compact(run) for key, run in runs.items() if not is_outdated(run)}
         if not made:
             return
         all_runs = self.tracked | made
@@ -108,21 +89,26 @@ class Store:
 
     def put(self, job: Job, record: dict[str, Any]) -> None:
         """Write the file of a run."""
-        write_atomically(self.path(job), json.dumps({"job": asdict(job), **record}).encode())
+        state = state_of(fitted_method(job))
+        content = {"job": asdict(job), "state": state, **record}
+        write_atomically(self.path(job), json.dumps(content).encode())
+
+
+def fitted_method(job: Job) -> str:
+    """Return the method whose fits a job runs."""
+    return "cvb0" if job.part in METHODLESS else job.method
+
+
+def is_outdated(run: dict[str, Any]) -> bool:
+    """Return whether a run was made with an earlier state of the code."""
+    return run["state"] != state_of(fitted_method(Job(**run["job"])))
 
 
 def compact(run: dict[str, Any]) -> dict[str, Any]:
     """Return a run with rounded numbers, and without those of sweeps that no figure shows."""
     drawn = run["job"]["method"] in CONVERGENCE
-    return {name: _rounded(value) for name, value in run.items() if drawn or name not in PER_SWEEP}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _rounded(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_rounded(part) for part in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+    kept = {name: value for name, value in run.items() if drawn or name not in PER_SWEEP}
+    return round_numbers(kept)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
