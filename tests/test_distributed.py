@@ -53,19 +53,19 @@ from coblock.distributed.client import (
     own_versions,
 )
 from coblock.distributed.loader import SourceFile, read_source
-from coblock.distributed.replication import (
-    DeltaLog,
-    StaleReplica,
-    find_order,
-)
+from coblock.distributed.relation import ShardPool
+from coblock.distributed.replication import DeltaLog, StaleReplica, match_memberships
 from coblock.distributed.sparse import SparseMemberships
 from coblock.distributed.tasks import ShardLayout
+from coblock.inference.engine import LocalEngine
+from coblock.inference.settings import Settings
 from coblock.io.atomic import WriteError
 from coblock.io.checkpoint import CheckpointError, StoredFit
 from coblock.io.readers import Reader, ReadError
 from coblock.io.readers.edges import Columns
 from coblock.io.readers.text import TextLayout
 from coblock.kernels.memberships import hard_labels
+from coblock.model.partition import Partition
 from coblock.ui.cli import app
 
 SEED, SWEEPS = 3, 8
@@ -216,9 +216,10 @@ def test_reordered_clusters_need_no_new_snapshot(client, edges, monkeypatch):
     reordered, snapshots = [], []
     continue_from = DeltaLog.continue_from
 
-    def record(log, q, blocks):
-        continue_from(log, q, blocks)
-        reordered.append(log._order is not None)
+    def record(log, memberships, match):
+        continue_from(log, memberships, match)
+        moved = [not np.array_equal(target, np.arange(target.size)) for target in log._target]
+        reordered.append(any(moved))
         snapshots.append(log._snapshot is None)  # the sweep then takes one
 
     monkeypatch.setattr(DeltaLog, "continue_from", record)
@@ -232,17 +233,54 @@ def test_reordered_clusters_need_no_new_snapshot(client, edges, monkeypatch):
     assert snapshots == [True, False, False, False, False, False]
 
 
-def test_the_order_of_clusters_is_found_from_the_memberships():
+def test_new_numbers_of_clusters_are_found_from_the_memberships():
     rng = np.random.default_rng(0)
     q = rng.dirichlet(np.ones(5), 30)
     q[:, 3] = q[:, 4] = 0.0  # equal sizes
     m, order = q.sum(axis=0), np.array([2, 0, 1, 3, 4])
-    np.testing.assert_array_equal(find_order(q, m, q[:, order].copy(), m[order]), order)
-    np.testing.assert_array_equal(find_order(q, m, q, m), np.arange(5))
+    reordered = (q[:, order].copy(), m[order])
+    np.testing.assert_array_equal(match_memberships((q, m), reordered), np.argsort(order))
+    np.testing.assert_array_equal(match_memberships((q, m), (q, m)), np.arange(5))
     other = q[:, order].copy()
     other[7, 0] += 1e-12
-    assert find_order(q, m, other, m[order]) is None
-    assert find_order(q, m, q[:, :4].copy(), m[:4]) is None
+    assert match_memberships((q, m), (other, m[order])) is None
+    assert match_memberships((q, m), (q[:, :4].copy(), m[:4])) is None
+
+
+def test_label_sweeps_after_merges_need_no_new_snapshot(client, edges, monkeypatch):
+    """Labels are sent again after splits and for earlier labels only."""
+    sent, send_labels = [], ShardPool.send_labels
+    monkeypatch.setattr(
+        ShardPool, "send_labels", lambda pool, *labels: sent.append(1) or send_labels(pool, *labels)
+    )
+    engine = DaskEngine(client)
+    rng = np.random.default_rng(2)
+    with engine.open(str(edges.folder), None, "bipartite", None, Settings()) as there:
+        here = there.collect()
+        start = [rng.integers(0, 6, size) for size in here.sizes]
+        local = LocalEngine(engine.schedule)
+        pairs = [(local, Partition.from_labels(here, start))]
+        pairs += [(engine, Partition.from_labels(there, start))]
+
+        def sweep() -> int:
+            sent.clear()
+            for each, partition in pairs:
+                each.sweep_labels(partition)
+            (_, found), (_, other) = pairs
+            for one, two in zip(found.labels, other.labels, strict=True):
+                np.testing.assert_array_equal(one, np.asarray(two))
+            np.testing.assert_array_equal(found.blocks.links, other.blocks.links)
+            return len(sent)
+
+        assert sweep() == 1
+        assert sweep() == 0
+        for _, partition in pairs:
+            partition.merge_clusters(0, np.array([0, 1, 2, 0, 4, 5], np.int32))
+        assert sweep() == 0
+        pairs = [
+            (each, Partition.from_labels(partition.relation, start)) for each, partition in pairs
+        ]
+        assert sweep() == 1
 
 
 def test_a_stale_replica_gets_a_new_snapshot(client, edges, local, monkeypatch):

@@ -14,12 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from coblock.distributed import memberships, tasks
 from coblock.distributed.client import address_of, connect, plain_errors
-from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels
+from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels, match_labels
 from coblock.distributed.loader import load_shards
 from coblock.distributed.memberships import ShardMemberships
 from coblock.distributed.multi_engine import ShareScorer, open_shares
 from coblock.distributed.relation import ShardedRelation, ShardPool
-from coblock.distributed.replication import Batch, BatchDelta, Update, compact_counts, detach
+from coblock.distributed.replication import (
+    Batch,
+    BatchDelta,
+    Update,
+    compact_counts,
+    detach,
+    match_memberships,
+)
 from coblock.distributed.singular import ShardedLinks
 from coblock.distributed.tasks import Prior, Tables
 from coblock.estimator import IRM
@@ -151,7 +158,7 @@ class DaskEngine:
             return pool.send_labels(present, clusters)
 
         pool.grow()
-        pool.log.reset()
+        pool.log.continue_from(labels, match_labels)
         assert uniform is None or isinstance(uniform, UniformDraws)
         update = partial(tasks.give_labels, probability=probability is not None)
         batches = self._batches(pool, update, uniform, count=relation.repeated)
@@ -167,6 +174,7 @@ class DaskEngine:
                 probability[delta.d][objects.start : objects.stop] += np.concatenate(added)
         new = [w.finish(m) for w, m in zip(writers, partition.m, strict=True)]
         partition.labels = cast(list[Indices], new)
+        pool.log.mark_replicated(new)
         relation.remember_counts(partition.labels, partition.blocks.links, partition.blocks.unseen)
         return total
 
@@ -174,7 +182,7 @@ class DaskEngine:
         """Update all memberships by CVB0; see :class:`coblock.inference.engine.Engine`."""
         pool, sizes = _sharded(state.relation).pool, state.relation.sizes
         pool.grow()
-        pool.log.continue_from(state.q, state.blocks)
+        pool.log.continue_from(list(zip(state.q, state.m, strict=True)), match_memberships)
         leave_one_out, entropy, moved = 0.0, 0.0, [0.0] * len(sizes)
         batches = self._batches(pool, partial(tasks.update_memberships, step=step))
         # in one domain a batch changes both ends of its cells, and all counts are made again
@@ -194,7 +202,8 @@ class DaskEngine:
             moved[d] += float(np.abs(fresh - state.q[d][objects]).sum())
             whole = BatchResult(local.NO_NUMBERS, local.NO_NUMBERS, fresh, *totals[2:])
             local.apply_batch(state, d, objects, fresh, [whole])
-        pool.log.mark_replicated(state.q, state.blocks)
+        sizes_now = [m.copy() for m in state.m]
+        pool.log.mark_replicated(list(zip(state.q, sizes_now, strict=True)))
         change = max(total / size for total, size in zip(moved, sizes, strict=True))
         return SoftSweep(leave_one_out, entropy, change)
 

@@ -200,3 +200,8 @@ def keep_labels(labels: list[Any]) -> list[Any]:
         label if isinstance(label, SpooledLabels) else SpooledLabels.from_array(np.asarray(label))
         for label in labels
     ]
+
+
+def match_labels(old: SpooledLabels, new: SpooledLabels) -> Indices | None:
+    """Return the new number of each cluster of earlier labels, None if one was split since."""
+    return new.map_from(old)

@@ -1,9 +1,10 @@
 """Replicas of memberships and counts on workers, and the client's log that keeps them up to date.
 
 A snapshot sets a replica. After it the log has one entry for each batch, made of the deltas of
-its shards, and one for each change of the order of clusters. A task receives the entries that its
-shard has not received before, from the workers that computed them. If a worker was lost, another
-one may have a stale replica; the remaining batches are then submitted again, after a new snapshot.
+its shards, and one for the start of each sweep: clusters may have been merged or reordered since
+the last one. A task receives the entries that its shard has not received before, from the workers
+that computed them. If a worker was lost, another one may have a stale replica; the remaining
+batches are then submitted again, after a new snapshot.
 """
 
 from collections import deque
@@ -38,6 +39,7 @@ NO_CELLS = Incidence(NO_OFFSET, NO_ENDS, NO_OFFSET, NO_ENDS)
 NO_RELATION = BinaryRelation("bipartite", (0, 0), ((NO_CELLS,), (NO_CELLS,)), NOTHING, NOTHING)
 Counts: TypeAlias = tuple[NDArray[Any], ...]  # changes of m, links and unseen cells
 Shards: TypeAlias = tuple[list[Future], ...]  # of each domain
+Match: TypeAlias = Callable[[Any, Any], Indices | None]
 
 
 Snapshot: TypeAlias = tuple[SparseMemberships, ...]  # of all objects, by domain
@@ -79,10 +81,11 @@ class BatchDelta:
 
 @dataclass(frozen=True, slots=True)
 class SweepStart:
-    """The order of the clusters of each domain, where it has changed, and the hyperparameters."""
+    """What has changed since the last sweep, but for the memberships of single objects."""
 
     version: int
-    order: list[Any] | None  # arrays of clusters
+    target: list[Indices]  # new number of each cluster, by domain
+    blocks: Blocks
     hyper: Hyperparameters
 
 
@@ -111,12 +114,11 @@ class Replica:
 
     def apply(self, entry: list[Any]) -> None:
         """Apply the next entry of the log: the deltas of a batch, or the start of a sweep."""
-        if isinstance(entry[0], SweepStart):
-            self.hyper = entry[0].hyper
-            if entry[0].order is not None:
-                for domain, order in zip(self.domains, entry[0].order, strict=True):
-                    domain.reorder(order)
-                self.blocks = self.blocks.reorder(entry[0].order)
+        first = entry[0]
+        if isinstance(first, SweepStart):
+            self.hyper, self.blocks = first.hyper, deepcopy(first.blocks)
+            for domain, target, m in zip(self.domains, first.target, self.blocks.m, strict=True):
+                domain.renumber(target, m.size)
         else:
             delta = BatchDelta.merge(entry)
             for objects, memberships in delta.memberships:
@@ -199,12 +201,12 @@ class DeltaLog:
     _snapshot: tuple[int, list[Any]] | None = None  # version, memberships and counts
     _entries: dict[int, list[Any]] = field(default_factory=dict)  # deltas by version
     _received: dict[tuple[int, int], int] = field(default_factory=dict)  # version, by d and shard
-    _replicated: tuple[list[Floats], list[Floats]] | None = None  # q and m of the replicas
-    _order: list[Any] | None = None  # of the clusters, since the replicas were updated
+    _replicated: list[Any] | None = None  # memberships of the replicas after the last sweep
+    _target: list[Indices] = field(default_factory=list)  # new number of each of their clusters
 
     def reset(self) -> None:
         """Release all entries: the next sweep starts with a snapshot."""
-        self._snapshot = self._replicated = self._order = None
+        self._snapshot = self._replicated = None
         self._entries.clear()
         self._received.clear()
 
@@ -216,18 +218,21 @@ class DeltaLog:
             with suppress(OSError):  # the scheduler was lost
                 self.client.unregister_worker_plugin(plugin)
 
-    def mark_replicated(self, q: list[Floats], blocks: Blocks) -> None:
-        """Record that the replicas hold these memberships and counts."""
-        self._replicated = list(q), [m.copy() for m in blocks.m]
+    def mark_replicated(self, memberships: list[Any]) -> None:
+        """Record the memberships that the replicas hold after a sweep."""
+        self._replicated = list(memberships)
 
-    def continue_from(self, q: list[Floats], blocks: Blocks) -> None:
-        """Keep the log if the replicas hold these memberships up to the order of clusters."""
+    def continue_from(self, memberships: list[Any], match: Match) -> None:
+        """Keep the log if the replicas hold these memberships but for the numbers of clusters.
+
+        ``match`` returns the new number of each cluster of earlier memberships, None if there are
+        other differences.
+        """
         replicated, self._replicated = self._replicated, None
         if replicated is not None and len(self._entries) <= LONGEST_LOG:
-            orders = list(map(find_order, *replicated, q, blocks.m))
-            if all(order is not None for order in orders):
-                same = all(old is new for old, new in zip(replicated[0], q, strict=True))
-                self._order = None if same else orders
+            found = list(map(match, replicated, memberships))
+            if all(target is not None for target in found):
+                self._target = cast(list[Indices], found)
                 return
         self.reset()
 
@@ -255,8 +260,8 @@ class DeltaLog:
                 counts = send_message(self.client, detach(blocks), "counts")
                 self._snapshot = self.version, [send_memberships(), counts, hyper.copy()]
             else:
-                self._entries[self.version] = [SweepStart(self.version, self._order, hyper.copy())]
-            self._order = None
+                start = SweepStart(self.version, self._target, detach(blocks), hyper.copy())
+                self._entries[self.version] = [send_message(self.client, start, "start")]
             pending = self._submit(name, list(remaining), shards)
             while pending:
                 for deltas in self._gather(pending, at_once):
@@ -319,16 +324,22 @@ def detach(blocks: Blocks) -> Blocks:
     return deepcopy(replace(blocks, relation=nothing))
 
 
-def find_order(q_old: Floats, m_old: Floats, q: Floats, m: Floats) -> Indices | None:
-    """Return the order of the old clusters that gives the new memberships, None if none does."""
+def match_memberships(old: Any, new: tuple[Floats, Floats]) -> Indices | None:
+    """Return the new number of each cluster if memberships were only reordered, or None.
+
+    Memberships come with the sizes of their clusters; ``old`` may be labels instead.
+    """
+    if not isinstance(old, tuple):
+        return None
+    (q_old, m_old), (q, m) = old, new
     if q is q_old:
         return np.arange(m.size, dtype=np.int32)
     if m.size != m_old.size:
         return None
-    order = np.empty(m.size, np.int32)
-    order[np.argsort(-m, kind="stable")] = np.argsort(-m_old, kind="stable")
-    same = all(np.array_equal(q[:, k], q_old[:, old]) for k, old in enumerate(order))
-    return order if same else None
+    target = np.empty(m.size, np.int32)
+    target[np.argsort(-m_old, kind="stable")] = np.argsort(-m, kind="stable")
+    same = all(np.array_equal(q[:, k], q_old[:, before]) for before, k in enumerate(target))
+    return target if same else None
 
 
 def domain_view(

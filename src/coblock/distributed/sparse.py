@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from coblock.kernels import Floats, Indices
 from coblock.kernels.memberships import hard_labels
-from coblock.model.state import reorder_labels
 
 
 @dataclass(frozen=True)
@@ -107,12 +106,16 @@ class DomainReplica:
             self.q[soft] = 0.0
             self.q[np.repeat(soft, np.diff(memberships.start)), cluster] = memberships.value
 
-    def reorder(self, order: Indices) -> None:
-        """Put the clusters in another order."""
-        soft = np.flatnonzero(self.hard < 0)
-        if soft.size:
-            self.q[soft] = self.q[soft][:, order]
-        self.hard = reorder_labels(self.hard, order)
+    def renumber(self, target: Indices, clusters: int) -> None:
+        """Give every cluster a new number; clusters of hard objects may get the same one."""
+        self.clusters = clusters
+        if np.array_equal(target, np.arange(target.size)):
+            return
+        if len(self.q):
+            soft, q = np.flatnonzero(self.hard < 0), np.zeros((self.hard.size, clusters))
+            q[soft[:, None], target] = self.q[soft]
+            self.q = q
+        self.hard = np.append(target, -1).astype(np.int32)[self.hard]
 
     def dense(self, objects: range) -> Floats:
         """Return the memberships of some objects as a table."""
