@@ -54,7 +54,7 @@ from coblock.distributed.client import (
 )
 from coblock.distributed.loader import SourceFile, read_source
 from coblock.distributed.relation import ShardPool
-from coblock.distributed.replication import DeltaLog, StaleReplica, match_memberships
+from coblock.distributed.replication import DeltaLog, StaleReplica, match_soft_memberships
 from coblock.distributed.sparse import SparseMemberships
 from coblock.distributed.tasks import ShardLayout
 from coblock.inference.engine import LocalEngine
@@ -239,12 +239,12 @@ def test_new_numbers_of_clusters_are_found_from_the_memberships():
     q[:, 3] = q[:, 4] = 0.0  # equal sizes
     m, order = q.sum(axis=0), np.array([2, 0, 1, 3, 4])
     reordered = (q[:, order].copy(), m[order])
-    np.testing.assert_array_equal(match_memberships((q, m), reordered), np.argsort(order))
-    np.testing.assert_array_equal(match_memberships((q, m), (q, m)), np.arange(5))
+    np.testing.assert_array_equal(match_soft_memberships((q, m), reordered), np.argsort(order))
+    np.testing.assert_array_equal(match_soft_memberships((q, m), (q, m)), np.arange(5))
     other = q[:, order].copy()
     other[7, 0] += 1e-12
-    assert match_memberships((q, m), (other, m[order])) is None
-    assert match_memberships((q, m), (q[:, :4].copy(), m[:4])) is None
+    assert match_soft_memberships((q, m), (other, m[order])) is None
+    assert match_soft_memberships((q, m), (q[:, :4].copy(), m[:4])) is None
 
 
 def test_label_sweeps_after_merges_need_no_new_snapshot(client, edges, monkeypatch):

@@ -25,7 +25,7 @@ from coblock.distributed.replication import (
     Update,
     compact_counts,
     detach,
-    match_memberships,
+    match_soft_memberships,
 )
 from coblock.distributed.singular import ShardedLinks
 from coblock.distributed.tasks import Prior, Tables
@@ -182,7 +182,7 @@ class DaskEngine:
         """Update all memberships by CVB0; see :class:`coblock.inference.engine.Engine`."""
         pool, sizes = _sharded(state.relation).pool, state.relation.sizes
         pool.grow()
-        pool.log.continue_from(list(zip(state.q, state.m, strict=True)), match_memberships)
+        pool.log.continue_from(list(zip(state.q, state.m, strict=True)), match_soft_memberships)
         leave_one_out, entropy, moved = 0.0, 0.0, [0.0] * len(sizes)
         batches = self._batches(pool, partial(tasks.update_memberships, step=step))
         # in one domain a batch changes both ends of its cells, and all counts are made again

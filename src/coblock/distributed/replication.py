@@ -324,7 +324,7 @@ def detach(blocks: Blocks) -> Blocks:
     return deepcopy(replace(blocks, relation=nothing))
 
 
-def match_memberships(old: Any, new: tuple[Floats, Floats]) -> Indices | None:
+def match_soft_memberships(old: Any, new: tuple[Floats, Floats]) -> Indices | None:
     """Return the new number of each cluster if memberships were only reordered, or None.
 
     Memberships come with the sizes of their clusters; ``old`` may be labels instead.
