@@ -33,8 +33,8 @@ from coblock.model.sums import FAN_IN
 STEPS = 2 * BATCHES  # batches of a sweep
 KINDS = ("label", "soft")  # sweeps over labels (search), over memberships (ACVB0 alone)
 CLUSTERS, SWEEPS, IDLE = 8, 5, 2.0  # of the measured relations; sweeps; seconds
-TINY, LINKED, WIDE = (16_384, 2), (16_384, 120), (200_000, 2)  # objects of a domain, links of each
-GRID = [(TINY, (1, 2, 4, 8)), (LINKED, (1, 2)), (WIDE, (1, 4))]
+TINY, LINKED, WIDE = (16_384, 25), (16_384, 250), (1_000_000, 25)  # objects of a domain, links
+GRID = [(TINY, (1, 2, 4, 8)), (LINKED, (1, 2)), (WIDE, (1, 8))]
 
 
 @dataclass(frozen=True)

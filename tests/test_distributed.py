@@ -499,8 +499,9 @@ class Processes:
         more["env"] = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, *sys.path])}
         self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, **more)
 
-    def client(self):
-        return Client(scheduler_file=str(self.file), timeout=30, set_as_default=False)
+    def client(self, timeout=30):
+        """Connect; a lost scheduler is given up after this time, too."""
+        return Client(scheduler_file=str(self.file), timeout=timeout, set_as_default=False)
 
     def __enter__(self):
         return self
@@ -526,7 +527,7 @@ def test_a_lost_scheduler_is_reported_and_the_fit_continues_from_its_checkpoint(
     init = [rng.integers(0, 3, size) for size in relation.sizes]
     common = {"init": init, "refine": False, "burn_in": 3, "max_iter": 9, "batch_size": 300}
     local = IRM(**common, tol=0, random_state=0).fit(relation)
-    with Processes(tmp_path) as first, first.client() as client:
+    with Processes(tmp_path) as first, first.client(timeout=15) as client:
 
         def lose(sweep):
             if sweep.sweep == 6:

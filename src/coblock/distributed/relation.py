@@ -34,7 +34,7 @@ from coblock.model.blocks import Blocks
 from coblock.model.checks import Kind
 from coblock.model.likelihoods import Likelihood
 from coblock.model.likelihoods.bernoulli import Bernoulli
-from coblock.model.relation import BinaryRelation
+from coblock.model.relation import BinaryRelation, TwoPlaces
 from coblock.model.sums import FAN_IN, chunks
 
 Layouts: TypeAlias = tuple[ShardLayout, ...]  # of each domain
@@ -153,7 +153,7 @@ def count_threads(client: Client) -> int:
 
 
 @dataclass
-class ShardedRelation:
+class ShardedRelation(TwoPlaces):
     """A relation whose cells are on workers, which answer what a fit asks of them.
 
     As a context it ends the fit: the shards stay on the workers, unless an error was raised.
@@ -187,26 +187,6 @@ class ShardedRelation:
             names = [None if each is None else tuple(each.to_list()) for each in found]
             self._names = (names[0], names[-1])
         return self._names
-
-    @property
-    def repeated(self) -> bool:
-        """Whether rows and columns are the same objects."""
-        return self.kind != "bipartite"
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether the two places are interchangeable."""
-        return self.kind == "undirected"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of objects of each domain."""
-        return self.shape[:1] if self.repeated else self.shape
-
-    @property
-    def copies(self) -> tuple[float, ...]:
-        """Objects that the last one of each domain stands for: itself."""
-        return (1.0,) * len(self.sizes)
 
     @property
     def n_cells(self) -> int:

@@ -78,8 +78,36 @@ class RelationData(Protocol):
         """Return domain ``d`` with its clusters for kernels."""
 
 
+class TwoPlaces:
+    """What follows from the kind and the shape of a relation, wherever its cells are stored."""
+
+    __slots__ = ()
+    kind: Kind
+    shape: tuple[int, int]
+
+    @property
+    def repeated(self) -> bool:
+        """Whether rows and columns are the same objects."""
+        return self.kind != "bipartite"
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the two places are interchangeable."""
+        return self.kind == "undirected"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of objects of each domain."""
+        return self.shape[:1] if self.repeated else self.shape
+
+    @property
+    def copies(self) -> tuple[float, ...]:
+        """Objects that the last one of each domain stands for: itself."""
+        return (1.0,) * len(self.sizes)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class BinaryRelation:
+class BinaryRelation(TwoPlaces):
     """A binary relation; every cell that is neither a link nor unseen is an observed 0.
 
     Use :meth:`build`. Sparse input never causes an array of size rows x columns.
@@ -237,26 +265,6 @@ class BinaryRelation:
             return (Domain(self.shape[0], self.row_names or self.column_names),)
         names = (self.row_names, self.column_names)
         return tuple(Domain(size, each) for size, each in zip(self.shape, names, strict=True))
-
-    @property
-    def repeated(self) -> bool:
-        """Whether rows and columns are the same objects."""
-        return self.kind != "bipartite"
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether the two places are interchangeable."""
-        return self.kind == "undirected"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of objects of each domain."""
-        return self.shape[:1] if self.repeated else self.shape
-
-    @property
-    def copies(self) -> tuple[float, ...]:
-        """Objects that the last one of each domain stands for: itself."""
-        return (1.0,) * len(self.sizes)
 
     @property
     def n_links(self) -> int:
