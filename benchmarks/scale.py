@@ -265,14 +265,16 @@ def cost_lines(costs: list[Cost]) -> list[str]:
         "",
         "Milliseconds of one sweep, less what the processes use while nothing runs. All processes "
         "share the cores of one machine, so the time of a sweep with many workers says little; "
-        "the CPU time does not depend on the load. *Label* are sweeps over labels, as in the "
+        "the CPU time depends little on the load. *Label* are sweeps over labels, as in the "
         f"search, *soft* over memberships; K = {CLUSTERS}.",
         "",
-        "| sweeps | objects | links | workers | scheduler | client | each worker |",
-        "|---|---|---|---|---|---|---|",
+        "| sweeps | objects | links | workers | scheduler | client | each worker: messages | "
+        "computing |",
+        "|---|---|---|---|---|---|---|---|",
         *(
             f"| {cost.kind} | {cost.objects:,} | {cost.links:,} | {cost.workers} | "
-            f"{1e3 * cost.scheduler:.0f} | {1e3 * cost.client:.0f} | {1e3 * cost.worker:.0f} |"
+            f"{1e3 * cost.scheduler:.0f} | {1e3 * cost.client:.0f} | "
+            f"{1e3 * cost.exchange:.0f} | {1e3 * cost.computing:.0f} |"
             for cost in costs
         ),
     ]
@@ -301,8 +303,8 @@ def model_lines(runs: list[Run], costs: list[Cost]) -> list[str]:
         "",
         f"With {PER_ROW} links per row. These are extrapolations, not measurements.",
         "",
-        "| sweeps | links | objects | workers | s per sweep | scheduler | client | worker | "
-        "its share | memory per worker |",
+        "| sweeps | links | objects | workers | s per sweep | scheduler | client | messages | "
+        "computing | memory per worker |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for model in models:

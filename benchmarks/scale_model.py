@@ -1,9 +1,10 @@
 """CPU time of sweeps on a cluster by process, and a cost model that is fitted to it.
 
 All processes of a cluster share the cores of this machine, so the time of a sweep says little
-about workers with a core each. The CPU time of scheduler, client and workers does not depend on
+about workers with a core each. The CPU time of scheduler, client and workers depends little on
 the load. Scheduler and client are one process each, whatever the number of workers; the model
-adds their time to that of one worker, as if they never ran at the same time.
+adds their time to that of one worker, as if they never ran at the same time. A worker has a thread
+that computes and one that exchanges messages; their times are measured and modelled apart.
 """
 
 import os
@@ -32,9 +33,9 @@ from coblock.model.sums import FAN_IN
 
 STEPS = 2 * BATCHES  # batches of a sweep
 KINDS = ("label", "soft")  # sweeps over labels (search), over memberships (ACVB0 alone)
-CLUSTERS, SWEEPS, IDLE = 8, 5, 2.0  # of the measured relations; sweeps; seconds
+CLUSTERS, SWEEPS, IDLE = 20, 5, 2.0  # of the measured relations; sweeps; seconds
 TINY, LINKED, WIDE = (16_384, 25), (16_384, 250), (1_000_000, 25)  # objects of a domain, links
-GRID = [(TINY, (1, 2, 4, 8)), (LINKED, (1, 2)), (WIDE, (1, 8))]
+GRID = [(TINY, (1, 2, 4, 8)), (LINKED, (1, 2)), (WIDE, (1, 2))]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Cost:
     workers: int
     scheduler: float
     client: float
-    worker: float  # the mean
+    computing: float  # of a worker, the mean
+    exchange: float  # the same, all threads but those that compute
 
 
 def graph_size(workers: int) -> tuple[int, int]:
@@ -76,26 +78,57 @@ def write_blocks(objects: int, degree: int, folder: Path) -> list[np.ndarray]:
     return labels
 
 
-def processor_time(pids: list[int]) -> np.ndarray:
-    """Return the CPU seconds of processes so far, and the time."""
-    times = [psutil.Process(pid).cpu_times() for pid in pids]
-    return np.array([t.user + t.system for t in times] + [time.perf_counter()])
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a cluster, and the threads of its workers that compute."""
+
+    scheduler: int
+    client: int
+    threads: dict[int, set[int]]  # of each worker
+
+    @classmethod
+    def of(cls, client: Client) -> "Processes":
+        """Return those of a cluster."""
+        scheduler = client.run_on_scheduler(os.getpid)
+        found = client.run(lambda dask_worker: (os.getpid(), computing_threads(dask_worker)))
+        return cls(scheduler, os.getpid(), dict(found.values()))
+
+    def times(self) -> np.ndarray:
+        """Return the CPU seconds so far by the fields of :class:`Cost`, and the time."""
+        one = [sum(thread_times(pid).values()) for pid in (self.scheduler, self.client)]
+        both = []
+        for pid, threads in self.threads.items():
+            used = thread_times(pid)
+            computing = sum(used.get(thread, 0.0) for thread in threads)
+            both.append((computing, sum(used.values()) - computing))
+        return np.array([*one, *np.mean(both, axis=0), time.perf_counter()])
 
 
-def per_sweep(sweep: Callable[[], Any], pids: list[int]) -> np.ndarray:
-    """Return the CPU seconds of processes for a sweep, less what they use while nothing runs.
+def computing_threads(worker: Any) -> set[int]:
+    """Return the numbers of the threads of a worker that run tasks."""
+    return {thread.native_id for thread in worker.executors["default"]._threads}
 
-    The second process is this one, which does nothing then.
+
+def thread_times(pid: int) -> dict[int, float]:
+    """Return the CPU seconds of the threads of a process so far."""
+    return {t.id: t.user_time + t.system_time for t in psutil.Process(pid).threads()}
+
+
+def per_sweep(sweep: Callable[[], Any], client: Client) -> np.ndarray:
+    """Return the CPU seconds of a sweep, less what the processes use while nothing runs.
+
+    This process does nothing then.
     """
     sweep()
     sweep()
     time.sleep(IDLE)  # until all results are released
-    before = processor_time(pids)
+    processes = Processes.of(client)
+    before = processes.times()
     time.sleep(IDLE)
-    start = processor_time(pids)
+    start = processes.times()
     for _ in range(SWEEPS):
         sweep()
-    used, idle = processor_time(pids) - start, start - before
+    used, idle = processes.times() - start, start - before
     idle[1] = 0.0
     return np.maximum(used - idle * used[-1] / idle[-1], 0.0)[:-1] / SWEEPS
 
@@ -112,8 +145,6 @@ def measure_costs(shape: tuple[int, int], workers: int) -> list[Cost]:
     ):
         labels = write_blocks(*shape, Path(folder))
         client.wait_for_workers(workers, timeout=120)
-        there = list(client.run(os.getpid).values())
-        pids = [client.run_on_scheduler(os.getpid), os.getpid(), *there]
         engine = DaskEngine(client, shards=workers)
         with engine.open(folder, None, "bipartite", 0.0, Settings()) as relation:
             partition = Partition.from_labels(relation, labels)
@@ -123,9 +154,9 @@ def measure_costs(shape: tuple[int, int], workers: int) -> list[Cost]:
                 "soft": lambda: engine.sweep_memberships(state),
             }
             for kind in KINDS:
-                used = per_sweep(sweeps[kind], pids)
+                used = per_sweep(sweeps[kind], client)
                 size = (2 * shape[0], relation.n_links, workers)
-                found.append(Cost(kind, *size, *map(float, (used[0], used[1], used[2:].mean()))))
+                found.append(Cost(kind, *size, *map(float, used)))
                 print(found[-1], flush=True)
     return found
 
@@ -139,9 +170,10 @@ class Model:
     task: float  # per task,
     message: float  # and per message between tasks
     client_object: float  # client, per object
-    batch: float  # worker, per batch,
+    exchange: float  # worker, per batch,
     received: float  # per message that it receives,
-    copied: float  # per object, whose label every worker gets,
+    copied: float  # and per object: every worker gets all labels;
+    batch: float  # its computing thread, per batch,
     scored: float  # per object of its share,
     link: float  # and per link of its share
 
@@ -149,16 +181,16 @@ class Model:
     def fit(cls, kind: str, costs: list[Cost]) -> "Model":
         """Fit the model to the CPU times of one kind of sweeps."""
         some = [cost for cost in costs if cost.kind == kind]
-        serial, parallel = [], []
+        serial, exchange, computing = [], [], []
         for cost in some:
             tasks, messages = graph_size(cost.workers)
             received, W = min(cost.workers, MOST_MESSAGES), cost.workers
             serial.append((1.0, STEPS * tasks, STEPS * messages, cost.objects))
-            shares = (cost.objects, cost.objects / W, cost.links / W)
-            parallel.append((STEPS, STEPS * received, *shares))
+            exchange.append((STEPS, STEPS * received, cost.objects))
+            computing.append((STEPS, cost.objects / W, cost.links / W))
         one = _fitted(serial, [cost.scheduler + cost.client for cost in some])
-        each = _fitted(parallel, [cost.worker for cost in some])
-        return cls(kind, *one, *each)
+        sent = _fitted(exchange, [cost.exchange for cost in some])
+        return cls(kind, *one, *sent, *_fitted(computing, [cost.computing for cost in some]))
 
     def sweep(self, links: float, objects: float, workers: int) -> dict[str, float]:
         """Return the parts of the seconds of a sweep if every worker has a core."""
@@ -167,8 +199,8 @@ class Model:
         return {
             "scheduler": self.sweep_start + STEPS * (self.task * tasks + self.message * messages),
             "client": self.client_object * objects,
-            "worker": STEPS * (self.batch + self.received * received) + self.copied * objects,
-            "share": (self.scored * objects + self.link * links) / workers,
+            "exchange": STEPS * (self.exchange + self.received * received) + self.copied * objects,
+            "share": STEPS * self.batch + (self.scored * objects + self.link * links) / workers,
         }
 
     def seconds(self, links: float, objects: float, workers: int) -> float:
@@ -182,7 +214,7 @@ class Model:
             f"- seconds per sweep ({self.kind}) = {ms * self.sweep_start:.0f} ms + "
             f"{STEPS} batches x ("
             f"{ms * self.task:.2f} ms x tasks + "
-            f"{ms * self.message:.2f} ms x messages + {ms * self.batch:.2f} ms + "
+            f"{ms * self.message:.2f} ms x messages + {ms * (self.exchange + self.batch):.2f} ms + "
             f"{ms * self.received:.2f} ms x min(workers, {MOST_MESSAGES})) + "
             f"({ns * self.client_object:.0f} + {ns * self.copied:.0f}) ns x objects + "
             f"({ns * self.scored:.0f} ns x objects + {ns * self.link:.1f} ns x links) / workers"
