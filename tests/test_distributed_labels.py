@@ -20,7 +20,7 @@ from distributed.deploy.subprocess import SubprocessCluster
 from coblock import IRM
 from coblock.distributed import DaskEngine, labels, memberships, relation, release
 from coblock.distributed.labels import LabelWriter, ShardSides, SpooledLabels
-from coblock.distributed.sparse import SparseMemberships
+from coblock.distributed.sparse import LabelChanges, SparseMemberships
 from coblock.distributed.tasks import ShardLayout
 from coblock.inference import fit, singular
 from coblock.inference.draws import UniformDraws
@@ -100,10 +100,24 @@ def test_clusters_of_labels_in_files_are_split_and_counts_are_merged():
 def test_a_sweep_that_starts_again_has_new_and_old_labels():
     array = np.arange(10, dtype=np.int32) % 3
     writer = LabelWriter(SpooledLabels.from_array(array), 3)
-    writer.write(range(4), np.full(4, 2))
+    writer.write(range(4), LabelChanges.between(array[:4], np.full(4, 2, np.int32), 3))
     assert_array_equal(np.asarray(writer.present()), [2, 2, 2, 2, *array[4:]])
     with pytest.raises(AssertionError):
         writer.finish(np.zeros(3))
+
+
+@pytest.mark.parametrize(("size", "clusters"), [(0, 3), (1, 3), (1001, 3), (1001, 300)])
+def test_changes_of_labels_give_the_new_ones(size, clusters):
+    rng = np.random.default_rng(size)
+    old, new = rng.integers(0, clusters, (2, size)).astype(np.int32)
+    new[: size // 2] = old[: size // 2]
+    changes = LabelChanges.between(old, new, clusters)
+    assert changes.label.size == np.count_nonzero(old != new)
+    assert changes.moved.nbytes == -(-size // 8)
+    assert changes.label.itemsize == (1 if clusters < 128 else 2)
+    changes.apply(old)
+    assert_array_equal(old, new)
+
 
 
 @pytest.mark.parametrize("odd", [False, True])

@@ -164,9 +164,8 @@ class DaskEngine:
         batches = self._batches(pool, update, uniform, count=relation.repeated)
         sweep = ("label", batches, partition.hyper, partition.blocks)
         for objects, delta in pool.log.run(pool.shards, send, *sweep):
-            for some, found in delta.memberships:
-                writers[delta.d].write(some, found.hard)
-            writers[delta.d].moved += delta.moved
+            for some, changes in delta.labels:
+                writers[delta.d].write(some, changes)
             partition.blocks.apply_delta(delta.d, *delta.changes)
             total += delta.sums.total[0]
             if probability is not None:

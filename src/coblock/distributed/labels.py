@@ -13,6 +13,7 @@ from weakref import ReferenceType, finalize, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from coblock.distributed.sparse import LabelChanges
 from coblock.distributed.tasks import ShardLayout
 from coblock.kernels import Indices
 from coblock.model.labels import StoredLabels
@@ -174,10 +175,12 @@ class LabelWriter:
         self.before, self.done, self.moved = before, 0, 0
         self.stored = LabelFile.create(before.size, clusters)
 
-    def write(self, objects: range, labels: NDArray[Any]) -> None:
+    def write(self, objects: range, changes: LabelChanges) -> None:
         """Write the labels of the next objects."""
+        labels = self.before.read(objects).astype(self.stored.kind)
+        changes.apply(labels)
         self.stored.write(objects, labels)
-        self.done = objects.stop
+        self.done, self.moved = objects.stop, self.moved + changes.label.size
 
     def present(self) -> SpooledLabels:
         """Return the new labels of the objects so far, and those before of all others."""

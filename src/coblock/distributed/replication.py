@@ -22,7 +22,7 @@ from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from numpy.typing import NDArray
 
 from coblock.distributed.client import gather_results, plain_errors, send_message, task_key
-from coblock.distributed.sparse import DomainReplica, SparseMemberships
+from coblock.distributed.sparse import DomainReplica, LabelChanges, SparseMemberships
 from coblock.kernels import BlockTables, DomainView, Floats, Incidence, Indices
 from coblock.model.blocks import Blocks
 from coblock.model.checks import KINDS, Kind
@@ -47,15 +47,15 @@ Snapshot: TypeAlias = tuple[SparseMemberships, ...]  # of all objects, by domain
 
 @dataclass(frozen=True, slots=True)
 class BatchDelta:
-    """New memberships of objects of one batch, on some shards, and the changes of the counts."""
+    """What objects of one batch change, on some shards: memberships or labels, and the counts."""
 
     version: int
     d: int
     memberships: list[tuple[range, SparseMemberships]]  # of consecutive objects, ascending
     sums: PartialSums  # over parts: log normalisers, entropies, changes of m, links and unseen
     counts: Counts | None = None  # changes by labels: whole numbers, which are not in ``sums``
+    labels: list[tuple[range, LabelChanges]] = field(default_factory=list)  # as ``memberships``
     probability: list[SparseMemberships] = field(default_factory=list)  # where labels were drawn
-    moved: int = 0  # objects with a new label
 
     @classmethod
     def merge(cls, deltas: Sequence["BatchDelta"]) -> "BatchDelta":
@@ -68,10 +68,10 @@ class BatchDelta:
             terms = zip(*found, strict=True)
             counts = tuple(compact_counts(np.add.reduce(each, dtype=np.int64)) for each in terms)
         memberships = list(chain.from_iterable(delta.memberships for delta in deltas))
+        labels = list(chain.from_iterable(delta.labels for delta in deltas))
         probability = list(chain.from_iterable(delta.probability for delta in deltas))
         sums = PartialSums.merge([delta.sums for delta in deltas])
-        moved = sum(delta.moved for delta in deltas)
-        return cls(first.version, first.d, memberships, sums, counts, probability, moved)
+        return cls(first.version, first.d, memberships, sums, counts, labels, probability)
 
     @property
     def changes(self) -> Counts:
@@ -121,8 +121,11 @@ class Replica:
                 domain.renumber(target, m.size)
         else:
             delta = BatchDelta.merge(entry)
+            domain = self.domains[delta.d]
             for objects, memberships in delta.memberships:
-                self.domains[delta.d].update(objects, memberships)
+                domain.update(objects, memberships)
+            for objects, changes in delta.labels:
+                changes.apply(domain.hard[objects.start : objects.stop])
             self.blocks.apply_delta(delta.d, *delta.changes)
         self.version += 1
 

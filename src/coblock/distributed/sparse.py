@@ -79,6 +79,24 @@ class SparseMemberships:
         return {name: value for name, value in vars(self).items() if name != "unpacked"}
 
 
+@dataclass(frozen=True, slots=True)
+class LabelChanges:
+    """New labels of consecutive objects: those of the objects that have moved."""
+
+    moved: NDArray[np.uint8]  # a bit for each object
+    label: NDArray[Any]  # of each object that has moved
+
+    @classmethod
+    def between(cls, old: Indices, new: Indices, clusters: int) -> "LabelChanges":
+        """Return the changes from old to new labels, which are below ``clusters``."""
+        moved = new != old
+        return cls(np.packbits(moved), new[moved].astype(np.min_scalar_type(-clusters)))
+
+    def apply(self, labels: NDArray[Any]) -> None:
+        """Replace the old labels by the new ones."""
+        labels[np.unpackbits(self.moved, count=labels.size).view(np.bool_)] = self.label
+
+
 @dataclass(slots=True)
 class DomainReplica:
     """Memberships of one domain, as kernels read them."""

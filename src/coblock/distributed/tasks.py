@@ -22,7 +22,7 @@ from coblock.distributed.replication import (
     domain_view,
     writable,
 )
-from coblock.distributed.sparse import SparseMemberships
+from coblock.distributed.sparse import LabelChanges, SparseMemberships
 from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import NO_TABLE, empty_batch_result, label_kernel, parts
 from coblock.inference.singular import cell_counts
@@ -214,7 +214,7 @@ def give_labels(
         for number, part in shard.layout.parts(shard.number, b).items():
             some = slice(part.start - objects.start, part.stop - objects.start)
             sums[0, number] = (float(log_normaliser[some].sum()),)
-    new = [(objects, SparseMemberships.from_labels(fresh, own.m.size))]
+    new = [(objects, LabelChanges.between(label, fresh, own.m.size))]
     partial_sums = PartialSums.merge([PartialSums(terms, sums)])
     counts = None
     if not shard.repeated:
@@ -222,8 +222,7 @@ def give_labels(
         counts = count_moves(
             cells, label, fresh, [other.hard], (own.m.size, other.m.size), some_unseen
         )
-    moved = int(np.count_nonzero(fresh != label))
-    return BatchDelta(replica.version + 1, d, new, partial_sums, counts, chances, moved)
+    return BatchDelta(replica.version + 1, d, [], partial_sums, counts, new, chances)
 
 
 def count_moves(
@@ -259,8 +258,8 @@ def count_batch(
     """
     old, objects = replica.domains[0].hard, shard.layout.span(shard.number, b)
     new, K = old.copy(), replica.blocks.m[0].size
-    for some, memberships in BatchDelta.merge(labelled).memberships:
-        new[some.start : some.stop] = memberships.hard
+    for some, changes in BatchDelta.merge(labelled).labels:
+        changes.apply(new[some.start : some.stop])
     own, some_unseen = slice(objects.start, objects.stop), bool(replica.blocks.unseen.any())
     cells = shard.segment(objects)
     counts = count_moves(cells, old[own], new[own], [new, old], (K, K), some_unseen)
