@@ -119,7 +119,6 @@ def test_changes_of_labels_give_the_new_ones(size, clusters):
     assert_array_equal(old, new)
 
 
-
 @pytest.mark.parametrize("odd", [False, True])
 def test_random_numbers_are_drawn_in_parts(odd):
     ours, numpys = np.random.default_rng(3), np.random.default_rng(3)
