@@ -445,6 +445,20 @@ def test_impossible_hyperparameters_are_refused(given, words):
         IRM(**given).fit(np.eye(3))
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"refine": "no"}, "refine must be True or False, but is 'no'"),
+        ({"n_jobs": "two"}, "n_jobs must be None, a number of threads, or -1.*'two'"),
+        ({"n_jobs": 0}, "n_jobs must be None, a number of threads, or -1.*0"),
+        ({"n_jobs": True}, "n_jobs must be None, a number of threads, or -1.*True"),
+    ],
+)
+def test_flags_and_numbers_of_threads_are_checked(given, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        IRM(**given).fit(np.eye(3))
+
+
 def test_fixed_point_of_the_paper_learns_more_slowly_than_newton():
     """Both rules move the prior, but the fixed point less far in ten sweeps."""
     density = Relation.build(planted("bipartite")).density

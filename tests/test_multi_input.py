@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from coblock import MultiIRM, Relation
+from coblock.io.listing import list_cells
 from coblock.io.tables import build_dataset
 from coblock.model.dataset import find_objects
 from coblock.model.likelihoods import first_wrong
@@ -245,6 +246,21 @@ def test_a_relation_is_read_when_its_name_is_known(tmp_path):
     once = relation_of(iter([("x", "y"), ("z", "y")]))
     assert once.read("r") is once.read("r")
     assert repr(once) == "Relation(a, b): 2 cells, bernoulli, others are zeros"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_of_a_file_is_found_by_its_places(tmp_path, delimiter, suffix):
+    path = tmp_path / f"cells.{suffix}"
+    rows = [("user", "the item, or its name", "often"), ("ann", '"tea; milk, hot"', "3")]
+    path.write_text("\ufeff" + "".join(quote_row(row, delimiter) for row in rows))
+    table = list_cells(path, {"user": "user", "the item, or its name": "item"}, "often")
+    assert [list(objects) for objects in table.objects] == [["ann"], ["tea; milk, hot"]]
+    assert list(table.values) == [3]
+
+
+def quote_row(row: tuple[str, ...], delimiter: str) -> str:
+    return delimiter.join(field if field[0] == '"' else f'"{field}"' for field in row) + "\n"
 
 
 @pytest.mark.parametrize("wrong", [[0], [6], [3, 5], [2, 3], range(7), []])

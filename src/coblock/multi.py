@@ -193,7 +193,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
 
     def _run(self, fit: MultiFit, callback: Any) -> None:
         """Run a fit to its end on the threads that are asked for, and publish its result."""
-        with use_threads(self.n_jobs):
+        with use_threads(checks.check_jobs(self.n_jobs)):
             fit.run(callback)
             result = fit.result()
         if self.inference != "gibbs" and self.tol > 0:

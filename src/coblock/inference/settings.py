@@ -103,7 +103,7 @@ def read_settings(parameters: Mapping[str, Any], *, given_start: bool) -> Settin
         degree_corrected=parameters["degree_corrected"],
         max_clusters=checks.check_one_or_two("max_clusters", parameters["max_clusters"], None),
         init="given" if given_start else parameters["init"],
-        refine=bool(parameters["refine"]),
+        refine=checks.check_flag("refine", parameters["refine"]),
         shared_prior=parameters["prior"] == "shared",
         exact_variance=parameters["variance"] == "exact",
         rule=parameters["hyperparameters"],
@@ -118,7 +118,7 @@ def read_settings(parameters: Mapping[str, Any], *, given_start: bool) -> Settin
         max_iter=checks.check_whole_number("max_iter", parameters["max_iter"], 1),
         n_init=checks.check_whole_number("n_init", parameters["n_init"], 1),
         batch_size=checks.check_one_or_two("batch_size", parameters["batch_size"], "auto"),
-        n_jobs=parameters["n_jobs"],
+        n_jobs=checks.check_jobs(parameters["n_jobs"]),
     )
 
 
@@ -130,7 +130,7 @@ def read_multi_settings(parameters: Mapping[str, Any]) -> Settings:
     return Settings(
         inference=parameters["inference"],
         init=parameters["init"],
-        refine=bool(parameters["refine"]),
+        refine=checks.check_flag("refine", parameters["refine"]),
         burn_in=None if burn_in is None else checks.check_whole_number("burn_in", burn_in, 0),
         tol=checks.check_number("tol", parameters["tol"]),
         max_iter=checks.check_whole_number("max_iter", parameters["max_iter"], 1),

@@ -1,5 +1,6 @@
 """Cells of a relation from frames, arrays, sparse matrices, graphs, tuples and files."""
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,9 @@ from coblock.io import refuse
 from coblock.model.checks import open_frame
 from coblock.model.dataset import as_name
 from coblock.model.likelihoods import quoted
+
+DELIMITERS = ",;\t|"  # of text files
+LONGEST_HEADER = 1 << 16  # characters
 
 
 def check_places(places: object) -> dict[str, str]:
@@ -194,7 +198,7 @@ def read_frame(path: Path, places: list[str]) -> Any:
             return pl.read_parquet(path)
         return pl.read_csv(
             path,
-            separator="\t" if kind == ".tsv" else ",",
+            separator=_find_delimiter(path, places),
             schema_overrides=dict.fromkeys(places, pl.String),
             infer_schema_length=None,
         )
@@ -202,6 +206,19 @@ def read_frame(path: Path, places: list[str]) -> Any:
         reason = str(error).split("\n", maxsplit=1)[0].rstrip(".")
         msg = f"{path} cannot be read as a table: {reason}. Repair it, or write it anew."
         raise ValueError(msg) from error
+
+
+def _find_delimiter(path: Path, places: list[str]) -> str:
+    """Return the delimiter that gives most of the places a column; by default that of the type."""
+    usual = "\t" if path.suffix.lower() == ".tsv" else ","
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        first = file.readline(LONGEST_HEADER)
+
+    def count_places(delimiter: str) -> int:
+        fields = next(csv.reader([first], delimiter=delimiter), [])
+        return len(set(places) & set(fields))
+
+    return max([usual, *DELIMITERS], key=count_places)
 
 
 def _check_arity(arity: int, places: list[str], what: str) -> None:

@@ -39,6 +39,24 @@ def check_whole_number(name: str, value: object, smallest: int) -> int:
     return int(value)
 
 
+def check_flag(name: str, value: object) -> bool:
+    """Refuse a value that is neither True nor False."""
+    if not isinstance(value, bool | np.bool_):
+        msg = f"{name} must be True or False, but is {value!r}."
+        raise TypeError(msg)
+    return bool(value)
+
+
+def check_jobs(value: object) -> int | None:
+    """Refuse a number of threads that is neither None nor a whole number other than 0."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value == 0:
+        msg = f"n_jobs must be None, a number of threads, or -1 for all, but is {value!r}."
+        raise ValueError(msg)
+    return int(value)
+
+
 def check_number(name: str, value: object, smallest: float = 0.0, largest: float = np.inf) -> float:
     """Refuse a value that is not a finite number from ``smallest`` to ``largest``."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
