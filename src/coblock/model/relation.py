@@ -225,15 +225,12 @@ class BinaryRelation(TwoPlaces):
         row_names: Sequence[object] | None,
         column_names: Sequence[object] | None,
     ) -> "BinaryRelation":
-        names = (
-            checks.check_object_names(row_names, links.shape[0], "row"),
-            checks.check_object_names(column_names, links.shape[1], "column"),
-        )
+        check, (rows, columns) = checks.check_object_names, links.shape
+        names = (check(row_names, rows, "row"), check(column_names, columns, "column"))
         if kind == "bipartite":
             incidence = ((_incidence(links, unseen),), (_incidence(links.T, unseen.T),))
             return cls(kind, links.shape, incidence, np.zeros(0), np.zeros(0), *names)
-        own_link = links.diagonal().astype(np.float64)
-        own_seen = 1.0 - unseen.diagonal()
+        own_link, own_seen = links.diagonal().astype(np.float64), 1.0 - unseen.diagonal()
         if not (self_links and kind == "directed"):
             if own_link.any():
                 advice = " Relation.build(..., self_links=True) counts them."
@@ -387,8 +384,7 @@ def _split(cells: sparse.csr_array, binarize: float | None) -> tuple[Any, Any]:
 def _warn_of_threshold(cells: sparse.csr_array, links: int) -> None:
     """Warn if values other than 0 and 1 are cut at 0."""
     values = cells.data
-    other = (values != 0) & (values != 1) & ~np.isnan(values)
-    if not other.any():
+    if not (other := (values != 0) & (values != 1) & ~np.isnan(values)).any():
         return
     low, high = values[other].min(), values[other].max()
     share = links / (cells.shape[0] * cells.shape[1] - int(np.isnan(values).sum()))
@@ -396,8 +392,7 @@ def _warn_of_threshold(cells: sparse.csr_array, links: int) -> None:
     warnings.warn(
         f"{other.sum():,} of {values.size:,} stored values are neither 0 nor 1; they are from "
         f"{low:g} to {high:g}. Those above 0 count as links, {100 * share:.3g} % of the observed "
-        "cells. binarize=t counts only those above t; X > 0 says that all are meant."
-        f"{edges}",
+        f"cells. binarize=t counts only those above t; X > 0 says that all are meant.{edges}",
         UserWarning,
         stacklevel=4,
     )
