@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from scale import Run, page
 from scale_model import STEPS, Cost, Model, graph_size
 
+COPIED = 2e-9  # seconds of a worker for each object of the relation
 SHAPES = [(32_768, 30_000), (32_768, 2_000_000), (800_000, 800_000)]
 
 
@@ -23,9 +24,10 @@ def costs(link=1e-7, per_object=0.0):
             for workers in (1, 2, 4, 8):
                 tasks, messages = graph_size(workers)
                 scheduler = 0.01 + STEPS * (1e-4 * tasks + 1e-5 * messages)
-                worker = 0.001 * STEPS + link * links / workers
-                size = (objects, links, workers)
-                found.append(Cost(kind, *size, scheduler, per_object * objects, worker))
+                computing = 0.001 * STEPS + link * links / workers
+                exchange = 0.002 * STEPS + COPIED * objects
+                size, client = (objects, links, workers), per_object * objects
+                found.append(Cost(kind, *size, scheduler, client, computing, exchange))
     return found
 
 
@@ -33,6 +35,7 @@ def test_the_model_finds_the_costs_it_is_fitted_to():
     model = Model.fit("label", costs(per_object=2e-9))
     assert model.link == pytest.approx(1e-7, rel=0.05)
     assert model.client_object == pytest.approx(2e-9, rel=0.05)
+    assert model.copied == pytest.approx(COPIED, rel=0.05)
     ratio = model.seconds(1e9, 5e7, 64) / model.seconds(1e9, 5e7, 8)
     assert 1 / 8 < ratio < 0.2
     slow = Model.fit("label", costs(per_object=1e-6))  # what one process does cannot be shared
