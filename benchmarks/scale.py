@@ -338,8 +338,8 @@ LIMITS_OF_A_FIT = [
     '- **Soft sweeps** (`refine=False`, `init="random"`) keep tables of objects x K float64 in '
     "the client. So does the search of weak structure in domains of up to "
     f"{VECTOR_CHUNK:,} objects.",
-    "- **Every worker has all labels**, 4 bytes per object, and gets the new ones of all batches. "
-    "The client gets them, too, and writes them to a temporary file.",
+    "- **Every worker has all labels**, 4 bytes per object, and gets those of all objects that "
+    "move. The client gets them, too, and writes all labels to a temporary file.",
     "- **Relations with one domain** count the changes of a batch in a second round of tasks. "
     "Their soft sweeps send all memberships after each batch.",
     "- **More than 50 workers** fetch the merged delta of a batch from one worker, which Dask "

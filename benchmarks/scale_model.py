@@ -4,7 +4,7 @@ All processes of a cluster share the cores of this machine, so the time of a swe
 about workers with a core each. The CPU time of scheduler, client and workers depends little on
 the load. Scheduler and client are one process each, whatever the number of workers; the model
 adds their time to that of one worker, as if they never ran at the same time. A worker has a thread
-that computes and one that exchanges messages; their times are measured and modelled apart.
+that computes and one that exchanges messages; they are measured separately.
 """
 
 import os

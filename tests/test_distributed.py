@@ -248,7 +248,7 @@ def test_new_numbers_of_clusters_are_found_from_the_memberships():
 
 
 def test_label_sweeps_after_merges_need_no_new_snapshot(client, edges, monkeypatch):
-    """Labels are sent again after splits and for earlier labels only."""
+    """Labels are sent again where a search goes back to earlier ones."""
     sent, send_labels = [], ShardPool.send_labels
     monkeypatch.setattr(
         ShardPool, "send_labels", lambda pool, *labels: sent.append(1) or send_labels(pool, *labels)

@@ -149,7 +149,7 @@ def test_finished_runs_are_not_repeated(folder):
 def finished_run(seed: int) -> tuple[Job, dict]:
     """Return a job and a record as a run stores it."""
     curves = {"bound": [-1.0], "leave_one_out": [-1.0], "curve": [], "oracle": -0.1}
-    curves |= {"commit": "abc", "clusters": [3, 3], "sweeps": 9, "wall": 1.0, "converged": True}
+    curves |= {"commit": "abc", "clusters": [3, 3], "sweeps": 9, "converged": True}
     run = {"score": -0.123456789, "cpu": 1.0, "truncated": False, "limit": 9.0, "passed": {}}
     return held_out("synth1", "acvb0", 20, seed), run | curves
 
@@ -323,9 +323,12 @@ def test_state_of_other_methods_is_that_of_the_files_that_fit_and_predict(
     package = tmp_path / "coblock"
     shutil.copytree(Path(coblock.__file__).parent, package)
     monkeypatch.setattr(coblock, "__file__", str(package / "__init__.py"))
+    fingerprint.digest_of_files.cache_clear()
     before = fingerprint.state_of(method)
     (package / changed).write_text("# changed")
+    fingerprint.digest_of_files.cache_clear()
     assert (fingerprint.state_of(method) != before) is matters
+    fingerprint.digest_of_files.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from paper.protocol import Limits, fit_held_out
 
 RELATION, CLUSTERS, SWEEPS, SECONDS = "synth1", 6, 200, 3600.0  # of the short fit
 DIGITS = 6  # significant ones that are compared
-TIMES = ("cpu", "wall")
 FITTING = ("inference", "kernels", "model")  # folders of coblock that affect results,
 OTHER_MODELS = ("multi_", "tensor", "degree", "dataset", "poisson", "categorical", "normal")  # but
 PREDICTION = "analysis/prediction.py"
@@ -44,6 +43,7 @@ def digest_of_result(method: str) -> str:
     return _digest(json.dumps(round_numbers(_without_times(record))).encode())
 
 
+@cache
 def digest_of_files() -> str:
     """Return a digest of the files that may determine the result of a fit."""
     source, here = Path(coblock.__file__).parent, Path(__file__).parent
@@ -64,7 +64,7 @@ def round_numbers(value: Any) -> Any:
 
 def _without_times(record: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a record that do not depend on the machine."""
-    kept = {name: value for name, value in record.items() if name not in TIMES}
+    kept = {name: value for name, value in record.items() if name != "cpu"}
     kept["passed"] = {name: at["sweep"] for name, at in record["passed"].items()}
     kept["curve"] = [score for _, score in record["curve"]]
     return kept

@@ -6,7 +6,7 @@ at which the change fell below each threshold, and the held-out likelihood over 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,6 @@ class TimedSweep:
 
     sweep: Any
     cpu: float
-    wall: float
 
 
 @dataclass
@@ -101,7 +100,7 @@ def follow(
     for timed in time_sweeps(fit):
         number = len(fit.trace)
         changes = fit.changes(max(*THRESHOLDS, tol))
-        now = {"sweep": number, "cpu": timed.cpu, "wall": timed.wall}
+        now = {"sweep": number, "cpu": timed.cpu}
         for criterion, change in changes.items():
             for threshold in THRESHOLDS:
                 if change < threshold:
@@ -124,9 +123,7 @@ def follow(
     late, timed, model = late and not converged, ended, fit.model
     record = {
         "sweeps": timed.sweep.sweep,
-        "wanted_sweeps": most_sweeps,
         "cpu": timed.cpu,
-        "wall": timed.wall,
         "truncated": not converged and (late or shortened),
         "converged": converged,
         "passed": passed,
@@ -159,12 +156,11 @@ def limited_parameters(relation: BinaryRelation, job: Job, limits: Limits) -> di
 
 def time_sweeps(fit: StepwiseFit) -> Iterator[TimedSweep]:
     """Yield the sweeps of a fit; the time of the caller between two sweeps is not counted."""
-    sweeps, cpu, wall = fit.sweeps(), 0.0, 0.0
+    sweeps, cpu = fit.sweeps(), 0.0
     while True:
-        cpu_began, wall_began = process_time(), perf_counter()
+        began = process_time()
         sweep = next(sweeps, None)
         if sweep is None:
             return
-        cpu += process_time() - cpu_began
-        wall += perf_counter() - wall_began
-        yield TimedSweep(sweep, cpu, wall)
+        cpu += process_time() - began
+        yield TimedSweep(sweep, cpu)

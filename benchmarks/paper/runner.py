@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
@@ -104,15 +103,12 @@ def attempt(job: Job, store: Store, limits: Limits) -> str | None:
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is in the record
             _compile_kernels(job)
-            began = perf_counter()
             record = PARTS[job.part](job, limits)
     except Exception as error:  # shown; the page says "not run"
         return f"{type(error).__name__}: {error}"
     record |= {
         "limit": limits.seconds,
-        "took": perf_counter() - began,
         "commit": current_commit(),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     store.put(job, record)
     return None

@@ -201,8 +201,7 @@ class DaskEngine:
             moved[d] += float(np.abs(fresh - state.q[d][objects]).sum())
             whole = BatchResult(local.NO_NUMBERS, local.NO_NUMBERS, fresh, *totals[2:])
             local.apply_batch(state, d, objects, fresh, [whole])
-        sizes_now = [m.copy() for m in state.m]
-        pool.log.mark_replicated(list(zip(state.q, sizes_now, strict=True)))
+        pool.log.mark_replicated([(q, m.copy()) for q, m in zip(state.q, state.m, strict=True)])
         change = max(total / size for total, size in zip(moved, sizes, strict=True))
         return SoftSweep(leave_one_out, entropy, change)
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.io import refuse
+from coblock.io.readers.text import DELIMITERS
 from coblock.model.checks import open_frame
 from coblock.model.dataset import as_name
 from coblock.model.likelihoods import quoted
 
-DELIMITERS = ",;\t|"  # of text files
 LONGEST_HEADER = 1 << 16  # characters
 
 
@@ -198,7 +198,7 @@ def read_frame(path: Path, places: list[str]) -> Any:
             return pl.read_parquet(path)
         return pl.read_csv(
             path,
-            separator=_find_delimiter(path, places),
+            separator=_delimiter_of(path, places),
             schema_overrides=dict.fromkeys(places, pl.String),
             infer_schema_length=None,
         )
@@ -208,8 +208,8 @@ def read_frame(path: Path, places: list[str]) -> Any:
         raise ValueError(msg) from error
 
 
-def _find_delimiter(path: Path, places: list[str]) -> str:
-    """Return the delimiter that gives most of the places a column; by default that of the type."""
+def _delimiter_of(path: Path, places: list[str]) -> str:
+    """Return the delimiter by which the header names most of the places."""
     usual = "\t" if path.suffix.lower() == ".tsv" else ","
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         first = file.readline(LONGEST_HEADER)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 WHITESPACE = "whitespace"
-_CANDIDATES = (",", "\t", ";", "|", " ")
+DELIMITERS = (",", "\t", ";", "|", " ")
 _NO_DELIMITER = "\x01"  # occurs in no text, so that each line is one field
 _SAMPLE_LINES, _SAMPLE_BYTES = 200, 1 << 18  # inspected to find delimiter and header
 _LISTS = (
@@ -298,13 +298,13 @@ def _find_delimiter(lines: list[str], given: str | None) -> str:
         if given != WHITESPACE and (len(given) != 1 or not given.isascii() or given in '"\r\n\x01'):
             refuse(f"delimiter must be one ASCII character or 'whitespace', but is {given!r}.")
         return given
-    for candidate in _CANDIDATES:
+    for candidate in DELIMITERS:
         records = _split_lines(lines, candidate)
         widths = {len(record) for record in records}
         if len(widths) == 1 and widths != {1}:
             has_runs = candidate == " " and any("" in record for record in records)
             return WHITESPACE if has_runs else candidate
-    splitting = (each for each in _CANDIDATES[:-1] if len(_split_lines(lines, each)[0]) > 1)
+    splitting = (each for each in DELIMITERS[:-1] if len(_split_lines(lines, each)[0]) > 1)
     return next(splitting, WHITESPACE)
 
 
