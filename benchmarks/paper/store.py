@@ -105,10 +105,14 @@ def is_outdated(run: dict[str, Any]) -> bool:
 
 
 def compact(run: dict[str, Any]) -> dict[str, Any]:
-    """Return a run with rounded numbers, and without those of sweeps that no figure shows."""
+    """Return a run with rounded numbers, and without those of sweeps that no figure shows.
+
+    Numbers of sweeps are not rounded: the page says how often the bound rose.
+    """
     drawn = run["job"]["method"] in CONVERGENCE
-    kept = {name: value for name, value in run.items() if drawn or name not in PER_SWEEP}
-    return round_numbers(kept)
+    per_sweep = {name: run[name] for name in PER_SWEEP if drawn and name in run}
+    others = {name: value for name, value in run.items() if name not in PER_SWEEP}
+    return round_numbers(others) | per_sweep
 
 
 def write_atomically(path: Path, content: bytes) -> None:
