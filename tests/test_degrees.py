@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,16 +15,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 from coblock import IRM, MultiIRM, Relation, load, resume
+from coblock.analysis.evaluation import sample_held_out, score, without_cells
 from coblock.generate import planted
 from coblock.inference.degrees import (
+    DegreeAverage,
     DegreeSearch,
+    empty_memberships,
     merge_degrees,
     normalised_labels,
     shuffle_ends,
     split_degrees,
     sweep_degrees,
 )
-from coblock.inference.settings import Settings
+from coblock.inference.settings import SEARCH, Settings
 from coblock.io import model_file
 from coblock.io.model_file import ModelFileError
 from coblock.kernels.degrees import PLAIN, fill_values, merger_gain, sweep_objects
@@ -287,13 +291,35 @@ def test_large_shapes_give_the_plain_model(kind):
     assert abs(near - partition.log_joint()) > 0.1
 
 
+def drawn_labels(partition: DegreePartition, d: int, i: int, uniform: float) -> int:
+    """The label that the kernel draws for one object."""
+    t, label = partition.tables(d, 1), partition.labels[d].copy()
+    numbers, which = np.full(label.size, uniform), np.arange(t.m.size, dtype=np.int32)
+    ends = (label, label if partition.relation.repeated else partition.labels[-1])
+    how = (partition.alpha[d], True, numbers, np.empty((0, 0)))
+    sweep_objects(t, partition.cells(d), *ends, np.array([i], np.int32), which, *how)
+    return int(label[i])
+
+
+@every_kind
+def test_drawn_labels_have_the_conditional_probabilities(kind):
+    partition, steps = random_partition(kind, 6), 400
+    q = conditionals(partition, 0)
+    i = int(np.argmin(q.max(axis=1)))  # the least certain one
+    drawn = [drawn_labels(partition, 0, i, (step + 0.5) / steps) for step in range(steps)]
+    share = np.bincount(drawn, minlength=q.shape[1]) / steps
+    assert_allclose(share, q[i], atol=1.0 / steps)
+    assert np.abs(share - q[i - 1]).max() > 0.02  # negative control: another object's
+
+
 def conditionals(partition: DegreePartition, d: int) -> np.ndarray:
     """Probabilities of all labels of domain ``d``, with one empty cluster, by the kernel."""
     t = partition.tables(d, 1)
     q = np.zeros((partition.labels[d].size, t.m.size))
     which, objects = (np.arange(x, dtype=np.int32) for x in (t.m.size, len(q)))
     ends = (partition.labels[d], partition.labels[-1 - d])
-    sweep_objects(t, partition.cells(d), *ends, objects, which, partition.alpha[d], True, q)
+    how = (partition.alpha[d], True, np.empty(0), q)
+    sweep_objects(t, partition.cells(d), *ends, objects, which, *how)
     return q
 
 
@@ -498,6 +524,48 @@ def test_planted_communities_with_degrees_are_found(kind, asked):
     assert model.converged_
     assert "degree-corrected model, shape" in model.summary()
     assert f"{choice.plain_evidence:,.1f}" in model.summary()
+
+
+def test_averaged_memberships_predict_better_than_those_given_the_partition():
+    """Communities that are hard to see; the published labels stay those of the best partition."""
+    gains = []
+    for kind, seed in product(("bipartite", "undirected"), range(3)):
+        X, _ = planted_graph(kind, seed, size=180, inside=0.25, outside=0.05)
+        relation = BinaryRelation.build(X, kind=kind)
+        held = sample_held_out(relation, 0.1, np.random.default_rng(seed))
+        left = without_cells(relation, held)
+        averaged, given = (
+            IRM(kind, inference=method, random_state=0, degree_corrected=True).fit(left)
+            for method in ("acvb0", "cvb0")
+        )
+        assert averaged.log_evidence_ == given.log_evidence_
+        assert_array_equal(averaged.row_labels_, given.row_labels_)
+        moved = [record["moved"] for record in averaged.trace_][-SEARCH.most_samples :]
+        assert min(moved) > 0.0
+        assert_allclose(averaged.row_membership_.sum(axis=1), 1.0)
+        gains.append(score(averaged, held).log_likelihood - score(given, held).log_likelihood)
+    assert np.mean(gains) > 0.0005
+
+
+def test_sampled_averages_are_those_of_the_conditionals():
+    """The mean of two samples by the phase, and by the kernel's conditionals."""
+    X, label = planted_graph("directed", 0, size=90, inside=0.16, outside=0.05)
+    partition = DegreePartition.from_labels(
+        BinaryRelation.build(X, kind="directed"), [label.astype(np.int32)]
+    )
+    partition.learn()
+    phase = DegreeAverage(partition.copy(), np.random.default_rng(3))
+    records = [record for record, _ in zip(phase.sweeps(lambda: 0.0), range(3), strict=False)]
+    assert [record.sweep for record in records] == [1, 2, 3]
+    rng, trial = np.random.default_rng(3), partition.copy()
+    mode, total = empty_memberships(partition), empty_memberships(partition)
+    sweep_degrees(trial, probability=mode)
+    for _ in range(2):
+        sweep_degrees(trial, uniform=[rng.random(90)], probability=total)
+    (found,) = phase.outcome().memberships
+    assert_allclose(found, 0.5 * (mode[0] + 0.5 * total[0]), atol=1e-12)
+    assert np.abs(found - mode[0]).max() > 0.01  # the samples matter
+    assert_array_equal(phase.outcome().partition.labels[0], label)
 
 
 @pytest.mark.usefixtures("short_chains")

@@ -1,11 +1,12 @@
-"""The search under the degree-corrected model: two climbs, the better one is kept (DEGREES D6)."""
+"""Phases of the degree-corrected model: the search (DEGREES D6) and posterior averaging."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 
+from coblock.inference.engine import largest_change
 from coblock.inference.phase import Clock, Outcome
 from coblock.inference.settings import SEARCH
 from coblock.inference.singular import NormalisedLinks, scaled_singular_vectors, whole_table
@@ -19,7 +20,7 @@ from coblock.model.partition import Partition, numbered
 from coblock.model.relation import BinaryRelation
 from coblock.model.trace import SweepRecord
 
-NO_PROBABILITY = np.empty((0, 0))
+BEST, NO_PROBABILITY = np.empty(0), np.empty((0, 0))
 
 
 def normalised_labels(
@@ -67,11 +68,13 @@ def unit_rows(points: Floats) -> Floats:
 def sweep_degrees(
     partition: DegreePartition,
     limits: tuple[int, ...] | None = None,
+    uniform: list[Floats] | None = None,
     probability: list[Floats] | None = None,
 ) -> float:
-    """Give every object its best label, one after another; return the sum of log normalisers.
+    """Update every label, one after another; return the sum of the log normalisers.
 
-    With tables for the probabilities of the labels, these are written and no label changes.
+    Labels are the best ones, or drawn by uniform numbers. Probabilities of the labels are added to
+    tables if there are any; then labels that are not drawn do not change.
     """
     total = 0.0
     for d, size in enumerate(partition.relation.sizes):
@@ -88,9 +91,11 @@ def sweep_degrees(
             np.arange(t.m.size, dtype=np.int32),
             partition.alpha[d],
             room > 0,
+            BEST if uniform is None else uniform[d],
             NO_PROBABILITY if probability is None else probability[d],
         )
-    partition.labels = numbered(partition.labels)
+    if probability is None:
+        partition.labels = numbered(partition.labels)
     return total
 
 
@@ -174,11 +179,8 @@ class DegreeSearch:
         if best is None or evidence is None or evidence < least:
             choice = DegreeChoice(plain, evidence)
             return Outcome(self.plain.hyper, partition=self.plain, modes=self.modes, degrees=choice)
-        described = Partition.from_labels(best.relation, [label.copy() for label in best.labels])
-        q = [np.empty((label.size, int(label.max()) + 1)) for label in best.labels]
-        sweep_degrees(best, probability=q)
         choice = DegreeChoice(plain, evidence, best.model())
-        return Outcome(described.hyper, q, described, degrees=choice)
+        return corrected_outcome(best, conditional_memberships(best), choice)
 
     def _best_so_far(self) -> tuple[DegreePartition | None, float | None]:
         """Return the best partition with its evidence; a fit may be cut off before the first."""
@@ -235,3 +237,106 @@ class DegreeSearch:
 def least_gain(evidence: float) -> float:
     """Return the gain below which a round ends a climb."""
     return max(SEARCH.degree_gain, SEARCH.degree_share * abs(evidence))
+
+
+@dataclass(slots=True)
+class DegreeAverage:
+    """Memberships under the corrected model, averaged around the partition that was found.
+
+    As for the plain model, one half is given the partition and one half is given partitions that
+    are sampled from there, sweep after sweep. Blocks, shapes, and the counts that links act as stay
+    those of the partition found. Relations so large that few sweeps are affordable are not sampled.
+    """
+
+    partition: DegreePartition  # the best one, which is published
+    rng: np.random.Generator
+    averages: bool = True  # otherwise the memberships are those given the partition
+    number: int = 0
+    mode_q: list[Floats] | None = None  # memberships given the partition
+    sample: list[Indices] | None = None  # labels of the last sample
+    sample_sum: list[Floats] | None = None  # sum of the memberships given the samples
+    samples: int = 0
+    change: float = 0.0  # of the averages by the last sample
+
+    @property
+    def finished(self) -> bool:
+        """Whether all samples have been drawn."""
+        return self.mode_q is not None and self.samples == self.samples_wanted
+
+    @property
+    def converged(self) -> bool:
+        """Whether the last sample changed the averages by less than the tolerance."""
+        return self.finished and self.change < SEARCH.average_tol
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the stop rule of the fit applies: this phase has a tolerance of its own."""
+        return False
+
+    @property
+    def samples_wanted(self) -> int:
+        """Number of samples in the average."""
+        return SEARCH.samples(sum(self.partition.relation.sizes)) if self.averages else 0
+
+    def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
+        """Yield a record after each sweep; the first one gives the memberships of the partition."""
+        while not self.finished:
+            moved, leave_one_out = self._sweep()
+            self.number += 1
+            partition = self._sampled()
+            in_use = [np.unique(label).size for label in partition.labels]
+            numbers = (partition.log_joint(), in_use[0], in_use[-1], clock(), moved)
+            yield SweepRecord(self.number, self.change, leave_one_out, *numbers)
+
+    def outcome(self) -> Outcome:
+        """Return the partition with the memberships averaged so far."""
+        q = self.mode_q or conditional_memberships(self.partition)
+        if self.sample_sum is not None:
+            pairs = zip(q, self.sample_sum, strict=True)
+            q = [0.5 * (mode + total / self.samples) for mode, total in pairs]
+        return corrected_outcome(self.partition, q)
+
+    def _sweep(self) -> tuple[float, float]:
+        """Add a sample to the averages; return the fraction that moved and leave-one-out."""
+        if self.mode_q is None:
+            self.mode_q = empty_memberships(self.partition)
+            return 0.0, sweep_degrees(self.partition, probability=self.mode_q)
+        if self.sample is None or self.sample_sum is None:
+            self.sample = [label.copy() for label in self.partition.labels]
+            old, self.sample_sum = self.mode_q, empty_memberships(self.partition)
+        else:
+            old = [total.copy() for total in self.sample_sum]
+        sampled = self._sampled()
+        before = [label.copy() for label in sampled.labels]
+        uniform = [self.rng.random(size) for size in sampled.relation.sizes]
+        leave_one_out = sweep_degrees(sampled, uniform=uniform, probability=self.sample_sum)
+        self.samples += 1
+        counts = (max(self.samples - 1, 1), self.samples)
+        self.change = 0.5 * largest_change(old, self.sample_sum, counts)  # they are half of it
+        return fraction_moved(before, sampled.labels), leave_one_out
+
+    def _sampled(self) -> DegreePartition:
+        """Return the partition of the last sample; all but its labels are those of the best."""
+        labels = self.partition.labels if self.sample is None else self.sample
+        return replace(self.partition, labels=labels)
+
+
+def empty_memberships(partition: DegreePartition) -> list[Floats]:
+    """Return a table of zeros for each domain, (objects, clusters)."""
+    return [np.zeros((label.size, int(label.max()) + 1)) for label in partition.labels]
+
+
+def conditional_memberships(partition: DegreePartition) -> list[Floats]:
+    """Return p(z_i | all other labels) of every object, by domain."""
+    q = empty_memberships(partition)
+    sweep_degrees(partition, probability=q)
+    return q
+
+
+def corrected_outcome(
+    partition: DegreePartition, q: list[Floats], choice: DegreeChoice | None = None
+) -> Outcome:
+    """Return what was found under the corrected model; the plain one describes its blocks."""
+    labels = [label.copy() for label in partition.labels]
+    plain = Partition.from_labels(partition.relation, labels)
+    return Outcome(plain.hyper, q, plain, degrees=choice, corrected=partition)

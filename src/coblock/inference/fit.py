@@ -14,7 +14,7 @@ from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
 
 from coblock.inference.convergence import last_change, warn_if_not_converged
-from coblock.inference.degrees import DegreeSearch, normalised_labels
+from coblock.inference.degrees import DegreeAverage, DegreeSearch, normalised_labels
 from coblock.inference.draws import UniformDraws
 from coblock.inference.engine import SEQUENTIAL_UP_TO, Engine, LocalEngine, Schedule
 from coblock.inference.gibbs import GibbsSampler
@@ -61,7 +61,7 @@ class Start:
     position: int = 0  # of the current phase
     phase: Phase | None = None  # None before the first sweep
     trace: list[SweepRecord] = field(default_factory=list)
-    degrees: DegreeChoice | None = None  # of an earlier phase, which took the plain model
+    degrees: DegreeChoice | None = None  # of an earlier phase
 
     def run(self, callback: Callback | None = None) -> Result:
         """Consume the sweeps, from the present state to their end.
@@ -93,8 +93,6 @@ class Start:
             if self.position + 1 == len(self.settings.phases):
                 return
             outcome = self.phase.outcome()
-            if outcome.degrees is not None and outcome.degrees.model is not None:
-                return  # no phase after it applies to the corrected model
             self.degrees = outcome.degrees
             self.position += 1
             self.phase = self._make_phase(outcome)
@@ -103,8 +101,10 @@ class Start:
         """Return the result as it stands; it takes over the memberships of the phase."""
         assert self.phase is not None
         found = self.phase.outcome()
-        if self.settings.degree_corrected is True and found.degrees is None:  # ended before
+        degrees = found.degrees or self.degrees
+        if self.settings.degree_corrected is True and degrees is None:  # ended before
             found = self._degree_search(found, []).outcome()
+            degrees = found.degrees
         labels = None if found.partition is None else found.partition.labels
         q = found.memberships
         if q is None:
@@ -124,7 +124,7 @@ class Start:
             converged=converged,
             labels=labels,
             samples=found.samples,
-            degrees=found.degrees or self.degrees,
+            degrees=degrees,
             sticks=found.sticks,
         )
 
@@ -148,17 +148,24 @@ class Start:
             return self._degree_search(before, self._degree_starts(before))
         if name == "posterior":
             assert before is not None
-            assert before.partition is not None
-            if settings.averages and engine.schedule.is_sequential(self.relation.sizes):
-                modes = (before.partition, before.modes)
-                return PosteriorChains.from_modes(*modes, self.rng, engine, self._limits())
-            return PosteriorAverage(before.partition, self.rng, engine, settings.averages)
+            return self._posterior(before)
         if name == "gibbs":
             q = self._start_memberships()
             partition = Partition(self.relation, most_probable(q), self._shared_hyper())
             one_by_one = LocalEngine(Schedule(1))
             return GibbsSampler(partition, self.rng, one_by_one, settings.max_iter, settings.rule)
         return self._variational(before)
+
+    def _posterior(self, before: Outcome) -> Phase:
+        """Return posterior averaging around the partition of a search."""
+        averages, engine = self.settings.averages, self.engine
+        if before.corrected is not None:
+            return DegreeAverage(before.corrected, self.rng, averages)
+        assert before.partition is not None
+        if averages and engine.schedule.is_sequential(self.relation.sizes):
+            modes = (before.partition, before.modes)
+            return PosteriorChains.from_modes(*modes, self.rng, engine, self._limits())
+        return PosteriorAverage(before.partition, self.rng, engine, averages)
 
     def _degree_starts(self, before: Outcome) -> list[list[Indices]]:
         """Return the labels that climbs under the corrected model start from (DEGREES D6).
@@ -409,8 +416,8 @@ class Fit:
 def set_engine(start: Start, engine: Engine) -> None:
     """Let a start that was read from a file run on this engine."""
     start.engine = engine
-    name = None if start.phase is None else start.settings.phases[start.position]
-    if name not in {None, "gibbs", "degrees"}:
+    name = start.settings.phases[start.position]
+    if name != "gibbs" and hasattr(start.phase, "engine"):  # those of degree correction have none
         start.phase.engine = engine  # type: ignore[union-attr]
 
 

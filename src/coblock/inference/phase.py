@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from coblock.kernels import Floats, Indices
-from coblock.model.degrees import DegreeChoice
+from coblock.model.degrees import DegreeChoice, DegreePartition
 from coblock.model.hyperparameters import Hyperparameters
 from coblock.model.partition import Partition
 from coblock.model.result import Sample
@@ -24,6 +24,7 @@ class Outcome:
     samples: list[Sample] = field(default_factory=list)
     modes: list[list[Indices]] = field(default_factory=list)  # labels of other local optima
     degrees: DegreeChoice | None = None  # where degree correction was asked for
+    corrected: DegreePartition | None = None  # where the corrected model was taken
     sticks: bool = False  # whether the prior is stick-breaking, in the order of the memberships
 
 

@@ -178,11 +178,7 @@ class PosteriorAverage:
     @property
     def samples_wanted(self) -> int:
         """Number of samples in the average."""
-        if not self.averages:
-            return 0
-        objects = sum(self.partition.relation.sizes)
-        affordable = min(SEARCH.sampled_visits // objects, SEARCH.most_samples)
-        return affordable if affordable >= SEARCH.fewest_samples else 0
+        return SEARCH.samples(sum(self.partition.relation.sizes)) if self.averages else 0
 
     def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
         """Yield a record after each sweep."""

@@ -57,11 +57,10 @@ class Settings:
         Otherwise a search comes first. It is followed by posterior averaging around the
         partition found where the method is of order zero with a shared prior, and by the
         method's own sweeps where it is not. With degree correction the search under that model
-        comes after the plain one; memberships are averaged if the plain model is taken.
+        comes after the plain one.
         """
         if self.degree_corrected:
-            more = () if self.degree_corrected is True else ("posterior",)
-            return ("search", "degrees", *more)
+            return ("search", "degrees", "posterior")
         if self.inference == "gibbs":
             return ("gibbs",)
         if not self.refine:
@@ -263,6 +262,11 @@ class SearchSettings:
     def most_perturbations(self, objects: int) -> int:
         """Return how many perturbations a search of so many objects has at most."""
         return self.perturbed_objects // objects
+
+    def samples(self, objects: int) -> int:
+        """Return how many sampled sweeps of so many objects are averaged; 0 if too few."""
+        affordable = min(self.sampled_visits // objects, self.most_samples)
+        return affordable if affordable >= self.fewest_samples else 0
 
 
 SEARCH = SearchSettings()

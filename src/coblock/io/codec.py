@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.inference.degrees import DegreeSearch
+from coblock.inference.degrees import DegreeAverage, DegreeSearch
 from coblock.inference.fit import Start
 from coblock.inference.gibbs import GibbsSampler
 from coblock.inference.phase import Phase
@@ -46,7 +46,7 @@ DEEPEST = 16  # objects inside one another; a fit needs 8
 PHASES: dict[str, tuple[type, ...]] = {
     "search": (Search,),
     "degrees": (DegreeSearch,),
-    "posterior": (PosteriorAverage, PosteriorChains),
+    "posterior": (PosteriorAverage, PosteriorChains, DegreeAverage),
     "gibbs": (GibbsSampler,),
     "variational": (Variational,),
 }
@@ -190,7 +190,7 @@ def check_result(result: Result, counted: Blocks | None = None) -> None:
         require(right, "its sticks are not its clusters in another order.")
     _check_hyper(result.hyper, relation, (q[0].shape[1], q[-1].shape[1]))
     _check_samples(result.samples, relation)
-    _check_choice(result)
+    _check_choice(result.degrees, relation, result.n_clusters)
     counted = counted or count_blocks(relation, q, result.labels, sampled=bool(result.samples))
     _check_blocks(result.blocks, counted, CLOSE, "labels or memberships")
 
@@ -245,9 +245,8 @@ def _check_samples(samples: list[Sample], relation: Any) -> None:
             _check_hyper(sample.hyper, relation, p.shape)
 
 
-def _check_choice(result: Result) -> None:
+def _check_choice(choice: DegreeChoice | None, relation: Any, clusters: Sizes) -> None:
     """Refuse degrees of other objects or blocks, and numbers that are out of range."""
-    choice, q = result.degrees, result.memberships
     if choice is None:
         return
     numbers = (choice.plain_evidence, choice.corrected_evidence or 0.0)
@@ -256,10 +255,10 @@ def _check_choice(result: Result) -> None:
     if model is None:
         return
     require(choice.corrected_evidence is not None, "the evidence of its degrees is missing.")
-    places = 1 if result.relation.symmetric else 2
+    places = 1 if relation.symmetric else 2
     shapes: list[tuple[int, ...]] = [(places,), (2,)]
-    shapes += [(size,) for size in result.relation.shape[:places]]
-    shapes += [(q[0].shape[1], q[-1].shape[1])] * 2
+    shapes += [(size,) for size in relation.shape[:places]]
+    shapes += [(clusters[0], clusters[-1])] * 2
     arrays = (model.eta, model.prior, *model.degrees, model.counts, model.exposure)
     require(len(arrays) == len(shapes), "its degrees are of other places.")
     for array, shape in zip(arrays, shapes, strict=True):
@@ -301,6 +300,14 @@ def _check_degree_search(phase: DegreeSearch) -> None:
         check_labels(labels, sizes, sizes)
 
 
+def _check_degree_average(phase: DegreeAverage) -> None:
+    sizes = phase.partition.relation.sizes
+    clusters = phase.partition.clusters[: len(sizes)]
+    _check_averages(phase, sizes, clusters)
+    if phase.sample is not None:
+        check_labels(phase.sample, sizes, clusters)
+
+
 def _check_partition(partition: Partition) -> None:
     relation, blocks = partition.relation, partition.blocks
     require(not partition.hyper.per_block, "its partition has a prior for each block.")
@@ -340,18 +347,24 @@ def _check_search(phase: Search) -> None:
 
 
 def _check_posterior(phase: PosteriorAverage) -> None:
-    partition, some = phase.partition, phase.samples > 0
+    partition = phase.partition
     _check_no_empty_cluster(partition)
+    clusters = [m.size for m in partition.m]
+    _check_averages(phase, partition.relation.sizes, clusters)
+    same = phase.sample is None or [m.size for m in phase.sample.m] == clusters
+    require(same, "its samples have other clusters than its partition.")
+
+
+def _check_averages(phase: PosteriorAverage | DegreeAverage, sizes: Sizes, clusters: Sizes) -> None:
+    """Refuse averages of other samples than those that were counted."""
+    some = phase.samples > 0
     counted = phase.number >= 0 and 0 <= phase.samples <= phase.samples_wanted
     counted &= some == (phase.sample is not None) == (phase.sample_sum is not None)
     require(counted, "its samples are not those that it has counted.")
     require(not some or phase.mode_q is not None, "it has samples before its labels are stable.")
-    clusters = [m.size for m in partition.m]
     for tables, count in ((phase.mode_q, 1), (phase.sample_sum, phase.samples)):
         if tables is not None:
-            check_memberships([t / count for t in tables], partition.relation.sizes, clusters)
-    same = phase.sample is None or [m.size for m in phase.sample.m] == clusters
-    require(same, "its samples have other clusters than its partition.")
+            check_memberships([t / count for t in tables], sizes, clusters)
 
 
 def _check_chains(phase: PosteriorChains) -> None:
@@ -397,6 +410,10 @@ def _check_start(start: Start) -> None:
     fits = 0 <= start.position < len(phases) and isinstance(phase, PHASES[phases[start.position]])
     require(fits, "its phase is not one of its settings.")
     assert phase is not None
+    corrected = phase.partition.clusters if isinstance(phase, DegreeAverage) else None
+    taken = start.degrees is not None and start.degrees.model is not None
+    require((corrected is not None) == taken, "the model of its phase is not the one taken.")
+    _check_choice(start.degrees, start.relation, corrected or ())
     sweeps = len(start.trace)
     counted = phase.number <= sweeps if start.position else phase.number == sweeps
     require(counted, "its sweeps are not those that it has counted.")
@@ -424,6 +441,7 @@ def _check_settings(settings: Settings) -> None:
 
 
 CHECKS: dict[type, Callable[[Any], None]] = {
+    DegreeAverage: _check_degree_average,
     DegreePartition: _check_degree_partition,
     DegreeSearch: _check_degree_search,
     GibbsSampler: _check_gibbs,

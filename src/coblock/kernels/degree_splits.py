@@ -133,10 +133,10 @@ def split_cluster(
             shift_object(t, cells, members[s], found, k, -1.0)
             label[members[s]] = new
             shift_object(t, cells, members[s], found, new, 1.0)
-    which, nothing = np.array([k, new], dtype=np.int32), np.empty((0, 0))
+    which, best, nothing = np.array([k, new], dtype=np.int32), np.empty(0), np.empty((0, 0))
     for _ in range(sweeps):
         before = label[members].copy()
-        args = (label, label_other, members, which, alpha, True, nothing)
+        args = (label, label_other, members, which, alpha, True, best, nothing)
         sweep_objects(t, cells, *args)
         if (label[members] == before).all():
             break

@@ -297,12 +297,14 @@ def sweep_objects(
     which: Indices,
     alpha: float,
     open_clusters: bool,
+    uniform: Floats,
     probability: Floats,
 ) -> float:
-    """Give objects, one after another, the best of some labels; return the log normalisers' sum.
+    """Update labels of objects, one after another; return the sum of the log normalisers.
 
-    If ``probability`` has rows, one for each object, the probabilities of the labels are written
-    there and no label changes.
+    Each object gets the best of some labels, or one drawn by ``uniform``, a number for each object
+    of the domain, unless that is empty. The probabilities of the labels are added to
+    ``probability`` if it has rows; then labels that are not drawn do not change.
     """
     found, score = object_counts(len(cells.incidence), t.m_other.size), np.empty(which.size)
     prior, total = np.empty(t.m.size), 0.0
@@ -324,8 +326,17 @@ def sweep_objects(
         new = which[best]
         if probability.shape[0] > 0:
             for w in range(which.size):
-                probability[i, which[w]] = math.exp(score[w] - highest) / weight
+                probability[i, which[w]] += math.exp(score[w] - highest) / weight
             new = old
+        if uniform.size > 0:
+            left = uniform[i] * weight
+            for w in range(which.size):
+                chance = math.exp(score[w] - highest)
+                if chance > 0.0:
+                    new = which[w]
+                    left -= chance
+                    if left < 0.0:
+                        break
         label[i] = new
         shift_object(t, cells, i, found, new, 1.0)
     return total
