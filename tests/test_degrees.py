@@ -555,7 +555,7 @@ def test_sampled_averages_are_those_of_the_conditionals():
     )
     partition.learn()
     phase = DegreeAverage(partition.copy(), np.random.default_rng(3))
-    records = [record for record, _ in zip(phase.sweeps(lambda: 0.0), range(3), strict=False)]
+    records = [record for _, record in zip(range(3), phase.sweeps(lambda: 0.0), strict=False)]
     assert [record.sweep for record in records] == [1, 2, 3]
     rng, trial = np.random.default_rng(3), partition.copy()
     mode, total = empty_memberships(partition), empty_memberships(partition)
