@@ -420,28 +420,44 @@ def exact_scores(partition: Partition, d: int) -> np.ndarray:
     return hard_scores(partition, d) + prior
 
 
-@given(cases(most_objects=9, most_clusters=5, kinds=("bipartite",)))
+@given(cases(most_objects=9, most_clusters=5))
 def test_scores_of_few_clusters_are_exact_in_a_batch(case):
     partition = case.partition(*PRIOR)
     for d in range(len(case.q)):
         assert_allclose(screened_scores(partition, d), exact_scores(partition, d), atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unseen", [0.0, 0.1])
-def test_best_of_many_clusters_are_scored_exactly(unseen):
+def test_best_of_many_clusters_are_scored_exactly(kind, unseen):
     rng = np.random.default_rng(3)
-    case = make_case(rng, "bipartite", (90, 80), (12, 10), links=0.2, unseen=unseen, hard=1.0)
+    case = make_case(rng, kind, (90, 80), (12, 10), links=0.2, unseen=unseen, hard=1.0)
     partition = case.partition(*PRIOR)
     expected = exact_scores(partition, 0)
     found = screened_scores(partition, 0)
     exact = abs(found - expected) < 1e-8
     assert (exact.sum(axis=1) >= CANDIDATES + 1).all()
     links, unknown = case.X.sum(axis=1), (1.0 - case.observed).sum(axis=1)
+    if kind == "directed":
+        links, unknown = links + case.X.sum(axis=0), unknown + (1.0 - case.observed).sum(axis=0)
     assert (abs(found - expected) < 1.0 + NATS_PER_LINK * (links + unknown)[:, None]).all()
     best = expected.argmax(axis=1)
     assert (found.argmax(axis=1) == best).mean() > 0.95
     quick = screened_scores(partition, 0, only_best=True)
     assert (quick.argmax(axis=1) == found.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("kind", ["directed", "undirected"])
+def test_objects_are_left_out_at_both_ends_of_their_cells(kind):
+    """Negative control: with the counts of another object in its place the scores differ."""
+    case = make_case(np.random.default_rng(5), kind, (9, 9), (3, 3), unseen=0.1, hard=1.0)
+    partition = case.partition(*PRIOR)
+    found, expected = screened_scores(partition, 0), exact_scores(partition, 0)
+    assert_allclose(found, expected, atol=1e-8)
+    label = partition.labels[0]
+    i = int(np.flatnonzero(label != label[0])[0])
+    partition.relabel(0, np.array([i], dtype=np.int32), label[:1])
+    assert np.abs(screened_scores(partition, 0)[0] - expected[0]).max() > 1e-3
 
 
 def test_screened_scores_of_one_link_with_each_cluster_are_exact_but_for_rounding():

@@ -312,10 +312,10 @@ def label_kernel(
 ) -> tuple[Callable[..., None], Any]:
     """Return the kernel that labels a batch, and its tables.
 
-    Clusters are screened in two domains with few links (MODEL 15). The tables are filled by
-    ``run`` in parts, if it is given.
+    Clusters are screened where there are few links (MODEL 15). The tables are filled by ``run`` in
+    parts, if it is given.
     """
-    if domain.repeated or blocks.n.sum() > SEARCH.screened_density * (blocks.n + blocks.N).sum():
+    if blocks.n.sum() > SEARCH.screened_density * (blocks.n + blocks.N).sum():
         return label_exactly, score_tables(domain, blocks, m_other)
     tables, L = empty_screen(domain, blocks), m_other.size
     count = 1 if run is None else min(PARTS, max(blocks.n.size // TABLE_SHARE, 1))

@@ -2,8 +2,11 @@
 
 The score of a cluster is a sum over the object's links and a part without links, since the cells
 of a block do not depend on the links. Tables hold the gain of a first link and of each further
-one, so all clusters are valued by additions. The best of them are then scored exactly. Two
-domains only: in one domain an object changes the counts at both ends of its cells.
+one, so all clusters are valued by additions. The best of them are then scored exactly.
+
+With repeated places an object also stands at the other end of cells. The tables contain it there;
+exact scores leave it out (RELATIONS 6). The block of a cluster with itself gains the cells of both
+places of a directed relation together (RELATIONS 7).
 """
 
 import math
@@ -13,20 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.kernels import BlockTables, DomainView, Floats, Indices, inlined, inner, kernel
-from coblock.kernels.bernoulli import log_beta_gain
-from coblock.kernels.gather import links_of, unseen_of
+from coblock.kernels.bernoulli import log_beta_gain, no_link_gain
+from coblock.kernels.gather import links_of, own_cell, unseen_of
 from coblock.kernels.memberships import NEGLIGIBLE
 from coblock.kernels.score import (
     SMALLEST_COUNT,
     ScoreTables,
     empty_tables,
     fill_tables,
+    is_joint,
     sum_tables,
 )
 from coblock.kernels.special import exp, log, log_rising_difference, unrolled_max
 
 CANDIDATES = 4  # clusters that are scored exactly, beside the present one
 ROUNDING, NATS_PER_LINK = 0.1, 0.5  # errors of screened scores, for links beyond a second one
+NATS_REPEATED = 1.0  # the same of an object at the other end of cells
 FEW_LINKS = 16  # so many are valued by one logarithm
 
 Singles = NDArray[np.float32]
@@ -49,6 +54,7 @@ class ObjectCells(NamedTuple):
     hidden: Floats  # (P, L)  unseen cells
     touched: Indices  # (P, L)  clusters with either of them,
     touches: Indices  # (P,)  so many
+    own: Floats  # (2,)  link and observed non-link with itself
     screened: Singles  # (K,)  rounded scores
     log_weight: Floats  # (K,)  scores
 
@@ -77,8 +83,12 @@ def fill_screen(
     counts = tables.exact.counts
     for p in range(counts.shape[1]):
         for l in range(start, stop):
-            gains = (tables.first_link[p, l], tables.more_links[p, l], tables.unseen[p, l])
-            write_gains(counts[0, p, l], counts[1, p, l], m_other[l], *gains)
+            n, N, first = counts[0, p, l], counts[1, p, l], tables.first_link[p, l]
+            more, unseen = tables.more_links[p, l], tables.unseen[p, l]
+            write_gains(n, N, m_other[l], first, more, unseen)
+            if is_joint(domain):
+                own = slice(l, l + 1)
+                write_gains(n[own], N[own], 2.0 * m_other[l], first[own], more[own], unseen[own])
 
 
 @kernel
@@ -89,6 +99,9 @@ def add_bases(domain: DomainView, tables: ScreenTables) -> None:
     for k in range(domain.m.size):
         if domain.m[k] > 0.0:
             tables.base[k] = log(domain.m[k]) + tables.exact.base[k]
+            if is_joint(domain):
+                n, N = tables.exact.counts[0, 0, k, k], tables.exact.counts[1, 0, k, k]
+                tables.base[k] += no_link_gain(n, N, 2.0 * domain.m[k])
 
 
 @inner
@@ -109,7 +122,7 @@ def object_cells(tables: ScreenTables) -> ObjectCells:
     P, L, K = tables.first_link.shape
     cells, touched = np.zeros((2, P, L)), np.empty((P, L), dtype=np.int32)
     count, screened = np.zeros(P, dtype=np.int32), np.empty(K, dtype=np.float32)
-    return ObjectCells(cells[0], cells[1], touched, count, screened, np.empty(K))
+    return ObjectCells(cells[0], cells[1], touched, count, np.empty(2), screened, np.empty(K))
 
 
 @inlined
@@ -134,18 +147,20 @@ def gather_cells(domain: DomainView, label_other: Indices, i: int, cells: Object
         for j in unseen_of(domain.incidence[p], i):
             touch(cells, p, label_other[j])
             cells.hidden[p, label_other[j]] += 1.0
+    cells.own[0], cells.own[1] = own_cell(domain, i)
 
 
 @inlined
-def screen(tables: ScreenTables, cells: ObjectCells) -> float:
+def screen(tables: ScreenTables, cells: ObjectCells, repeated: bool) -> float:
     """Write rounded scores of all clusters; return how far they may be from the exact ones."""
-    out, error = cells.screened, ROUNDING
+    out, P = cells.screened, cells.n.shape[0]
     out[:] = tables.base
-    for p in range(cells.n.shape[0]):
+    error = ROUNDING + NATS_REPEATED if repeated else ROUNDING
+    for p in range(P):
         for t in range(cells.touches[p]):
             l = cells.touched[p, t]
             links, hidden = cells.n[p, l], np.float32(cells.hidden[p, l])
-            first, unseen = tables.first_link[p, l], tables.unseen[p, l]
+            first, unseen, before = tables.first_link[p, l], tables.unseen[p, l], out[l]
             if links == 1.0:
                 for k in range(out.size):
                     out[k] += first[k]
@@ -158,7 +173,24 @@ def screen(tables: ScreenTables, cells: ObjectCells) -> float:
                 error = np.inf
                 for k in range(unseen.size):
                     out[k] += hidden * unseen[k]
+            if P == 2:  # the block of a cluster with itself, at the first place that has cells
+                out[l] = before
+                if p == 0 or (cells.n[0, l] == 0.0 and cells.hidden[0, l] == 0.0):
+                    out[l] += screened_joint(tables, cells, l)
     return error
+
+
+@inlined
+def screened_joint(tables: ScreenTables, cells: ObjectCells, l: int) -> float:
+    """Return the rounded gain of the block of cluster ``l`` with itself by cells of two places."""
+    links, hidden, gain = (
+        cells.n[0, l] + cells.n[1, l],
+        cells.hidden[0, l] + cells.hidden[1, l],
+        0.0,
+    )
+    if links > 0.0:
+        gain += tables.first_link[0, l, l] + (links - 1.0) * tables.more_links[0, l, l]
+    return gain + hidden * tables.unseen[0, l, l] if hidden > 0.0 else gain
 
 
 @inlined
@@ -174,28 +206,70 @@ def link_gain(n: float, N: float, links: float) -> float:
 
 
 @inner
-def candidate_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, k: int) -> float:
+def candidate_gain(
+    domain: DomainView, tables: ScoreTables, m_other: Floats, cells: ObjectCells, label: int, k: int
+) -> float:
     """Return the gain of cluster ``k`` over ``tables.base``, for an object with another label."""
-    total = 0.0
+    total, joint = 0.0, is_joint(domain)
     for p in range(cells.n.shape[0]):
         for t in range(cells.touches[p]):
             l = cells.touched[p, t]
+            if domain.repeated and (l == label or (joint and l == k)):
+                continue  # they follow
             n, N, m = tables.counts[0, p, l, k], tables.counts[1, p, l, k], m_other[l]
             links, hidden = cells.n[p, l], cells.hidden[p, l]
             if hidden == 0.0:
                 total += link_gain(n, N + m - links, links)
             else:
                 total += log_beta_gain(n, N, links, m - hidden - links) - tables.no_link[p, l, k]
-    return total
+        if domain.repeated:
+            total += left_gain(tables, m_other, cells, p, label, k) - tables.no_link[p, label, k]
+    return total + joint_gain(tables, m_other, cells, k, 0.0) if joint else total
+
+
+@inlined
+def left_gain(
+    tables: ScoreTables, m_other: Floats, cells: ObjectCells, p: int, label: int, k: int
+) -> float:
+    """Return the gain of the block of cluster ``k`` with the one that the object leaves.
+
+    The object is left out of the counts at the other end of the cells, and has none with itself.
+    """
+    opposite = cells.n.shape[0] - 1 - p
+    links, hidden = cells.n[opposite, k], cells.hidden[opposite, k]
+    n = max(tables.counts[0, p, label, k] - links, SMALLEST_COUNT)
+    N = max(tables.counts[1, p, label, k] - (m_other[k] - hidden - links), SMALLEST_COUNT)
+    links, hidden = cells.n[p, label], cells.hidden[p, label]
+    return log_beta_gain(n, N, links, max(m_other[label] - 1.0 - hidden - links, 0.0))
+
+
+@inlined
+def joint_gain(
+    tables: ScoreTables, m_other: Floats, cells: ObjectCells, k: int, member: float
+) -> float:
+    """Return the gain of the block of cluster ``k`` with itself by the cells of both places.
+
+    A member (1, otherwise 0) is left out of the counts first.
+    """
+    links, hidden = cells.n[0, k] + cells.n[1, k], cells.hidden[0, k] + cells.hidden[1, k]
+    N_plus = max(2.0 * (m_other[k] - member) - hidden - links, 0.0) + cells.own[1]
+    links += cells.own[0]
+    n = max(tables.counts[0, 0, k, k] - member * links, SMALLEST_COUNT)
+    N = max(tables.counts[1, 0, k, k] - member * N_plus, SMALLEST_COUNT)
+    return log_beta_gain(n, N, links, N_plus)
 
 
 @inner
-def member_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, label: int) -> float:
+def member_gain(
+    domain: DomainView, tables: ScoreTables, m_other: Floats, cells: ObjectCells, label: int
+) -> float:
     """Return the gain of its own cluster over ``tables.member_base``, the object left out."""
     total = 0.0
     for p in range(cells.n.shape[0]):
         for t in range(cells.touches[p]):
             l = cells.touched[p, t]
+            if domain.repeated and l == label:
+                continue  # it follows
             n, N, m = tables.counts[0, p, l, label], tables.counts[1, p, l, label], m_other[l]
             links, hidden = cells.n[p, l], cells.hidden[p, l]
             rest = max(n - links, SMALLEST_COUNT)
@@ -205,6 +279,14 @@ def member_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, label:
             N_plus = m - hidden - links
             gain = log_beta_gain(rest, max(N - N_plus, SMALLEST_COUNT), links, N_plus)
             total += gain - tables.member_no_link[p, l, label]
+    if is_joint(domain):
+        return total + joint_gain(tables, m_other, cells, label, 1.0)
+    if domain.repeated:
+        links, hidden = cells.n[0, label], cells.hidden[0, label]
+        N_plus = max(m_other[label] - 1.0 - hidden - links, 0.0)
+        n = max(tables.counts[0, 0, label, label] - links, SMALLEST_COUNT)
+        N = max(tables.counts[1, 0, label, label] - N_plus, SMALLEST_COUNT)
+        total += log_beta_gain(n, N, links, N_plus) - tables.member_no_link[0, label, label]
     return total
 
 
@@ -243,7 +325,7 @@ def score_clusters(
     """
     label, exact = domain.hard[i], tables.exact
     gather_cells(domain, other.hard, i, cells)
-    error = screen(tables, cells)
+    error = screen(tables, cells, domain.repeated)
     cells.screened[label] = -np.inf
     count = best_candidates(cells.screened, domain.m.size, candidates)
     log_weight = cells.log_weight
@@ -251,13 +333,13 @@ def score_clusters(
     rest = domain.m[label] - 1.0
     log_weight[label] = log(rest) if rest > 0.0 else math.log(domain.alpha)
     log_weight[label] += exact.member_base[label]
-    log_weight[label] += member_gain(exact, other.m, cells, label)
+    log_weight[label] += member_gain(domain, exact, other.m, cells, label)
     best = label
     for t in range(count):
         k = candidates[t]
         if only_best and cells.screened[k] + error < log_weight[best]:
             break
-        gain = candidate_gain(exact, other.m, cells, k)
+        gain = candidate_gain(domain, exact, other.m, cells, label, k)
         log_weight[k] = log(domain.m[k]) + exact.base[k] + gain
         if log_weight[k] > log_weight[best]:
             best = k
