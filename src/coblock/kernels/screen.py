@@ -1,8 +1,8 @@
 """Labels of many objects at the same counts: all clusters are screened, few scored (MODEL 15).
 
 The score of a cluster is a sum over the object's links and a part without links, since the cells
-of a block do not depend on the links. Tables hold the gain of a first link and of each further
-one, so all clusters are valued by additions. The best of them are then scored exactly.
+of a block do not depend on the links. Tables hold the gains of a first and of a second link, and
+further ones count as the one in their middle. The best clusters are then scored exactly.
 
 With repeated places an object also stands at the other end of cells. The tables contain it there;
 exact scores leave it out (RELATIONS 6). The block of a cluster with itself gains the cells of both
@@ -42,7 +42,7 @@ class ScreenTables(NamedTuple):
 
     exact: ScoreTables
     first_link: Singles  # (P, L, K)  of one link instead of a non-link
-    more_links: Singles  # (P, L, K)  of each further link
+    second_link: Singles  # (P, L, K)  of a second one
     unseen: Singles  # (P, L, K)  of an unseen cell instead of a non-link; empty if there are none
     base: Singles  # (K,)  log size and gain without links; minus infinity for an empty cluster
 
@@ -64,9 +64,9 @@ def empty_screen(domain: DomainView, blocks: BlockTables) -> ScreenTables:
     """Return tables of a domain, to be filled."""
     exact = empty_tables(domain, blocks)
     P, L, K = exact.no_link.shape
-    first, more = np.empty((2, P, L, K), dtype=np.float32)
+    first, second = np.empty((2, P, L, K), dtype=np.float32)
     unseen = np.empty((P, L, K if domain.incidence[0].unseen.size > 0 else 0), dtype=np.float32)
-    return ScreenTables(exact, first, more, unseen, np.empty(K, dtype=np.float32))
+    return ScreenTables(exact, first, second, unseen, np.empty(K, dtype=np.float32))
 
 
 @kernel
@@ -83,12 +83,8 @@ def fill_screen(
     counts = tables.exact.counts
     for p in range(counts.shape[1]):
         for l in range(start, stop):
-            n, N, first = counts[0, p, l], counts[1, p, l], tables.first_link[p, l]
-            more, unseen = tables.more_links[p, l], tables.unseen[p, l]
-            write_gains(n, N, m_other[l], first, more, unseen)
-            if is_joint(domain):
-                own = slice(l, l + 1)
-                write_gains(n[own], N[own], 2.0 * m_other[l], first[own], more[own], unseen[own])
+            gains = (tables.first_link[p, l], tables.second_link[p, l], tables.unseen[p, l])
+            write_gains(counts[0, p, l], counts[1, p, l], m_other[l], *gains)
 
 
 @kernel
@@ -106,12 +102,12 @@ def add_bases(domain: DomainView, tables: ScreenTables) -> None:
 
 @inner
 def write_gains(
-    n: Floats, N: Floats, m: float, first: Singles, more: Singles, unseen: Singles
+    n: Floats, N: Floats, m: float, first: Singles, second: Singles, unseen: Singles
 ) -> None:
     """Write the gains of cells of an object that has ``m`` cells in each of these blocks."""
     for k in range(n.size):
         first[k] = log(n[k] / (N[k] + max(m - 1.0, 0.0)))
-        more[k] = log((n[k] + 1.0) / (N[k] + max(m - 2.0, 0.0)))
+        second[k] = log((n[k] + 1.0) / (N[k] + max(m - 2.0, 0.0)))
     for k in range(unseen.size):
         unseen[k] = log(1.0 + n[k] / (N[k] + max(m - 1.0, 0.0)))
 
@@ -151,9 +147,9 @@ def gather_cells(domain: DomainView, label_other: Indices, i: int, cells: Object
 
 
 @inlined
-def screen(tables: ScreenTables, cells: ObjectCells, repeated: bool) -> float:
+def screen(tables: ScreenTables, m_other: Floats, cells: ObjectCells, repeated: bool) -> float:
     """Write rounded scores of all clusters; return how far they may be from the exact ones."""
-    out, P = cells.screened, cells.n.shape[0]
+    out, counts, P = cells.screened, tables.exact.counts, cells.n.shape[0]
     out[:] = tables.base
     error = ROUNDING + NATS_REPEATED if repeated else ROUNDING
     for p in range(P):
@@ -164,11 +160,18 @@ def screen(tables: ScreenTables, cells: ObjectCells, repeated: bool) -> float:
             if links == 1.0:
                 for k in range(out.size):
                     out[k] += first[k]
-            elif links > 1.0:
-                more, further = tables.more_links[p, l], np.float32(links - 1.0)
+            elif links == 2.0:
+                second = tables.second_link[p, l]
+                for k in range(out.size):
+                    out[k] += first[k] + second[k]
+            elif links > 2.0:
+                second, n, N = tables.second_link[p, l], counts[0, p, l], counts[1, p, l]
+                further, middle = np.float32(links - 2.0), 0.5 * (links + 1.0)
+                rest = m_other[l] - 1.0 - middle
                 error += NATS_PER_LINK * (links - 2.0)
                 for k in range(out.size):
-                    out[k] += first[k] + further * more[k]
+                    ratio = (n[k] + middle) / max(N[k] + rest, 1.0)
+                    out[k] += first[k] + second[k] + further * np.float32(log(ratio))
             if hidden > 0.0:
                 error = np.inf
                 for k in range(unseen.size):
@@ -176,21 +179,8 @@ def screen(tables: ScreenTables, cells: ObjectCells, repeated: bool) -> float:
             if P == 2:  # the block of a cluster with itself, at the first place that has cells
                 out[l] = before
                 if p == 0 or (cells.n[0, l] == 0.0 and cells.hidden[0, l] == 0.0):
-                    out[l] += screened_joint(tables, cells, l)
+                    out[l] += joint_cells_gain(tables.exact, m_other, cells, l)
     return error
-
-
-@inlined
-def screened_joint(tables: ScreenTables, cells: ObjectCells, l: int) -> float:
-    """Return the rounded gain of the block of cluster ``l`` with itself by cells of two places."""
-    links, hidden, gain = (
-        cells.n[0, l] + cells.n[1, l],
-        cells.hidden[0, l] + cells.hidden[1, l],
-        0.0,
-    )
-    if links > 0.0:
-        gain += tables.first_link[0, l, l] + (links - 1.0) * tables.more_links[0, l, l]
-    return gain + hidden * tables.unseen[0, l, l] if hidden > 0.0 else gain
 
 
 @inlined
@@ -203,6 +193,19 @@ def link_gain(n: float, N: float, links: float) -> float:
         upper *= n + step
         lower *= N + step
     return log(upper / lower)
+
+
+@inlined
+def joint_cells_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, l: int) -> float:
+    """Return the gain of the block of cluster ``l`` with itself, over one without links.
+
+    A cell of the object with itself is left out.
+    """
+    n, N, m = tables.counts[0, 0, l, l], tables.counts[1, 0, l, l], 2.0 * m_other[l]
+    links, hidden = cells.n[0, l] + cells.n[1, l], cells.hidden[0, l] + cells.hidden[1, l]
+    if hidden == 0.0:
+        return link_gain(n, N + m - links, links)
+    return log_beta_gain(n, N, links, max(m - hidden - links, 0.0)) - no_link_gain(n, N, m)
 
 
 @inner
@@ -325,7 +328,7 @@ def score_clusters(
     """
     label, exact = domain.hard[i], tables.exact
     gather_cells(domain, other.hard, i, cells)
-    error = screen(tables, cells, domain.repeated)
+    error = screen(tables, other.m, cells, domain.repeated)
     cells.screened[label] = -np.inf
     count = best_candidates(cells.screened, domain.m.size, candidates)
     log_weight = cells.log_weight
