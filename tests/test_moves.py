@@ -20,7 +20,7 @@ from coblock.inference.moves import (
     split,
     split_and_learn,
 )
-from coblock.inference.search import Search
+from coblock.inference.search import Search, climb_from
 from coblock.inference.settings import SEARCH
 from coblock.kernels.moves import (
     assign_sides,
@@ -384,6 +384,26 @@ def test_search_adds_clusters_where_the_start_has_too_few():
     partition = Partition.from_labels(BinaryRelation.build(drawn.X), start)
     search, _ = run_search(partition, np.random.default_rng(0))
     assert search.partition.blocks.clusters == (6, 4)
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_a_climb_from_one_block_makes_no_sweep(clusters):
+    """A sweep from it changes nothing; from two clusters it does."""
+    drawn = planted((80, 60), (4, 4), 2)
+    labels = [np.arange(size, dtype=np.int32) % clusters for size in (80, 60)]
+    start, swept = Partition.from_labels(BinaryRelation.build(drawn.X), labels), []
+
+    class Engine(LocalEngine):
+        def sweep_labels(self, partition, *options, **more):
+            swept.append(partition.blocks.clusters)
+            return super().sweep_labels(partition, *options, **more)
+
+    found = climb_from(start, Engine())
+    assert len(swept) == (0 if clusters == 1 else SEARCH.start_rounds)
+    moved = start.copy()
+    ENGINE.sweep_labels(moved)
+    for same in (found, moved):
+        assert np.array_equal(same.labels[0], start.labels[0]) == (clusters == 1)
 
 
 def test_search_ends_after_its_patience():

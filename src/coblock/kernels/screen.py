@@ -43,12 +43,12 @@ class ScreenTables(NamedTuple):
 
 
 class ObjectCells(NamedTuple):
-    """Cells of one object by place and cluster at the other end, and scores of its clusters."""
+    """Cells of one object by cluster at the other end, and scores of its clusters."""
 
-    n: Floats  # (P, L)  links
-    hidden: Floats  # (P, L)  unseen cells
-    touched: Indices  # (P, L)  clusters with either of them,
-    touches: Indices  # (P,)  so many
+    n: Floats  # (L,)  links
+    hidden: Floats  # (L,)  unseen cells
+    touched: Indices  # (L,)  clusters with either of them,
+    touches: Indices  # (1,)  so many
     screened: Singles  # (K,)  rounded scores
     log_weight: Floats  # (K,)  scores
 
@@ -106,58 +106,64 @@ def write_gains(
 @kernel
 def object_cells(tables: ScreenTables) -> ObjectCells:
     """Return the arrays that scoring one object needs."""
-    P, L, K = tables.first_link.shape
-    cells, touched = np.zeros((2, P, L)), np.empty((P, L), dtype=np.int32)
-    count, screened = np.zeros(P, dtype=np.int32), np.empty(K, dtype=np.float32)
+    _, L, K = tables.first_link.shape
+    cells, touched = np.zeros((2, L)), np.empty(L, dtype=np.int32)
+    count, screened = np.zeros(1, dtype=np.int32), np.empty(K, dtype=np.float32)
     return ObjectCells(cells[0], cells[1], touched, count, screened, np.empty(K))
 
 
 @inlined
-def touch(cells: ObjectCells, p: int, l: int) -> None:
-    """Note a cluster whose first cell is about to be counted."""
-    if cells.n[p, l] == 0.0 and cells.hidden[p, l] == 0.0:
-        cells.touched[p, cells.touches[p]] = l
-        cells.touches[p] += 1
-
-
-@inlined
 def gather_cells(domain: DomainView, label_other: Indices, i: int, cells: ObjectCells) -> None:
-    """Count the cells of object ``i`` by cluster; those of the last object are forgotten."""
-    for p in range(len(domain.incidence)):
-        for t in range(cells.touches[p]):
-            cells.n[p, cells.touched[p, t]] = 0.0
-            cells.hidden[p, cells.touched[p, t]] = 0.0
-        cells.touches[p] = 0
-        for j in links_of(domain.incidence[p], i):
-            touch(cells, p, label_other[j])
-            cells.n[p, label_other[j]] += 1.0
-        for j in unseen_of(domain.incidence[p], i):
-            touch(cells, p, label_other[j])
-            cells.hidden[p, label_other[j]] += 1.0
+    """Count the cells of object ``i`` by cluster; those of the last object are forgotten.
+
+    Most of the time of a sweep would go into tuples of arrays, if each link passed them on.
+    """
+    n, hidden, touched, count = cells.n, cells.hidden, cells.touched, cells.touches[0]
+    for t in range(count):
+        n[touched[t]] = 0.0
+        hidden[touched[t]] = 0.0
+    count = 0
+    for j in links_of(domain.incidence[0], i):
+        l = label_other[j]
+        if n[l] == 0.0:
+            touched[count] = l
+            count += 1
+        n[l] += 1.0
+    for j in unseen_of(domain.incidence[0], i):
+        l = label_other[j]
+        if n[l] == 0.0 and hidden[l] == 0.0:
+            touched[count] = l
+            count += 1
+        hidden[l] += 1.0
+    cells.touches[0] = count
 
 
 @inlined
 def screen(tables: ScreenTables, cells: ObjectCells) -> float:
-    """Write rounded scores of all clusters; return how far they may be from the exact ones."""
+    """Write rounded scores of all clusters; return how far they may be from the exact ones.
+
+    Arrays are copied in loops: with an assignment that may raise, Numba counts the references to
+    all arrays once more for each object.
+    """
+    first, more, unseen = tables.first_link[0], tables.more_links[0], tables.unseen[0]
     out, error = cells.screened, ROUNDING
-    out[:] = tables.base
-    for p in range(cells.n.shape[0]):
-        for t in range(cells.touches[p]):
-            l = cells.touched[p, t]
-            links, hidden = cells.n[p, l], np.float32(cells.hidden[p, l])
-            first, unseen = tables.first_link[p, l], tables.unseen[p, l]
-            if links == 1.0:
-                for k in range(out.size):
-                    out[k] += first[k]
-            elif links > 1.0:
-                more, further = tables.more_links[p, l], np.float32(links - 1.0)
-                error += NATS_PER_LINK * (links - 2.0)
-                for k in range(out.size):
-                    out[k] += first[k] + further * more[k]
-            if hidden > 0.0:
-                error = np.inf
-                for k in range(unseen.size):
-                    out[k] += hidden * unseen[k]
+    for k in range(out.size):
+        out[k] = tables.base[k]
+    for t in range(cells.touches[0]):
+        l = cells.touched[t]
+        links = cells.n[l]
+        if links == 1.0:
+            for k in range(out.size):
+                out[k] += first[l, k]
+        elif links > 1.0:
+            further = np.float32(links - 1.0)
+            error += NATS_PER_LINK * (links - 2.0)
+            for k in range(out.size):
+                out[k] += first[l, k] + further * more[l, k]
+        if cells.hidden[l] > 0.0:
+            error, hidden = np.inf, np.float32(cells.hidden[l])
+            for k in range(unseen.shape[1]):
+                out[k] += hidden * unseen[l, k]
     return error
 
 
@@ -176,35 +182,33 @@ def link_gain(n: float, N: float, links: float) -> float:
 @inner
 def candidate_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, k: int) -> float:
     """Return the gain of cluster ``k`` over ``tables.base``, for an object with another label."""
-    total = 0.0
-    for p in range(cells.n.shape[0]):
-        for t in range(cells.touches[p]):
-            l = cells.touched[p, t]
-            n, N, m = tables.counts[0, p, l, k], tables.counts[1, p, l, k], m_other[l]
-            links, hidden = cells.n[p, l], cells.hidden[p, l]
-            if hidden == 0.0:
-                total += link_gain(n, N + m - links, links)
-            else:
-                total += log_beta_gain(n, N, links, m - hidden - links) - tables.no_link[p, l, k]
+    total, present, absent = 0.0, tables.counts[0, 0], tables.counts[1, 0]
+    for t in range(cells.touches[0]):
+        l = cells.touched[t]
+        n, N, m = present[l, k], absent[l, k], m_other[l]
+        links, hidden = cells.n[l], cells.hidden[l]
+        if hidden == 0.0:
+            total += link_gain(n, N + m - links, links)
+        else:
+            total += log_beta_gain(n, N, links, m - hidden - links) - tables.no_link[0, l, k]
     return total
 
 
 @inner
 def member_gain(tables: ScoreTables, m_other: Floats, cells: ObjectCells, label: int) -> float:
     """Return the gain of its own cluster over ``tables.member_base``, the object left out."""
-    total = 0.0
-    for p in range(cells.n.shape[0]):
-        for t in range(cells.touches[p]):
-            l = cells.touched[p, t]
-            n, N, m = tables.counts[0, p, l, label], tables.counts[1, p, l, label], m_other[l]
-            links, hidden = cells.n[p, l], cells.hidden[p, l]
-            rest = max(n - links, SMALLEST_COUNT)
-            if hidden == 0.0 and N - m > SMALLEST_COUNT:
-                total += link_gain(rest, N - m, links)
-                continue
-            N_plus = m - hidden - links
-            gain = log_beta_gain(rest, max(N - N_plus, SMALLEST_COUNT), links, N_plus)
-            total += gain - tables.member_no_link[p, l, label]
+    total, present, absent = 0.0, tables.counts[0, 0], tables.counts[1, 0]
+    for t in range(cells.touches[0]):
+        l = cells.touched[t]
+        n, N, m = present[l, label], absent[l, label], m_other[l]
+        links, hidden = cells.n[l], cells.hidden[l]
+        rest = max(n - links, SMALLEST_COUNT)
+        if hidden == 0.0 and N - m > SMALLEST_COUNT:
+            total += link_gain(rest, N - m, links)
+            continue
+        N_plus = m - hidden - links
+        gain = log_beta_gain(rest, max(N - N_plus, SMALLEST_COUNT), links, N_plus)
+        total += gain - tables.member_no_link[0, l, label]
     return total
 
 
@@ -247,7 +251,8 @@ def score_clusters(
     cells.screened[label] = -np.inf
     count = best_candidates(cells.screened, domain.m.size, candidates)
     log_weight = cells.log_weight
-    log_weight[:] = cells.screened
+    for k in range(log_weight.size):
+        log_weight[k] = cells.screened[k]
     rest = domain.m[label] - 1.0
     log_weight[label] = log(rest) if rest > 0.0 else math.log(domain.alpha)
     log_weight[label] += exact.member_base[label]
