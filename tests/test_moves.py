@@ -20,7 +20,7 @@ from coblock.inference.moves import (
     split,
     split_and_learn,
 )
-from coblock.inference.search import Search
+from coblock.inference.search import Search, climb_from
 from coblock.inference.settings import SEARCH
 from coblock.kernels.moves import (
     assign_sides,
@@ -214,6 +214,27 @@ def test_sides_of_a_split_and_their_counts_equal_sums_over_cells(case, seed):
         assert_array_equal(assigned[clear], score.argmax(axis=1)[clear])
 
 
+def test_profiles_have_one_entry_for_each_block_with_cells():
+    """Without the unseen cells the counts of a side are wrong."""
+    X = np.ones((3, 6))
+    X[0, 3:], X[1, 1], X[2] = np.nan, 0.0, 0.0
+    labels = [np.zeros(3, np.int32), np.array([0, 0, 0, 1, 1, 1], np.int32)]
+    partition = Partition.from_labels(BinaryRelation.build(X), labels)
+    members = np.arange(3, dtype=np.int32)
+    profiles = member_profiles(partition.domain(0), members, labels[1], 2)
+    assert profiles.start.tolist() == [0, 2, 4, 4]
+    assert profiles.block.tolist() == [0, 1, 0, 1]
+    assert profiles.links.tolist() == [3, 0, 2, 3]
+    assert profiles.unseen.tolist() == [0, 3, 0, 0]
+    counted = []
+    for each in (profiles, profiles._replace(unseen=np.zeros_like(profiles.unseen))):
+        counts = zero_counts(1, 2)
+        count_sides(each, np.arange(3), np.zeros(3, np.int8), np.full(2, 3.0), counts)
+        assert counts.n.tolist() == [[5.0, 3.0]]
+        counted.append(counts.N.tolist())
+    assert counted == [[[4.0, 3.0]], [[4.0, 6.0]]]
+
+
 @given(st.integers(2, 9), st.integers(0, 99))
 def test_split_seeds_are_pairs_of_different_members(members, seed):
     seeds = draw_seeds(np.array([1, members]), np.random.default_rng(seed))[1]
@@ -384,6 +405,26 @@ def test_search_adds_clusters_where_the_start_has_too_few():
     partition = Partition.from_labels(BinaryRelation.build(drawn.X), start)
     search, _ = run_search(partition, np.random.default_rng(0))
     assert search.partition.blocks.clusters == (6, 4)
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_a_climb_from_one_block_makes_no_sweep(clusters):
+    """A sweep from it changes nothing; from two clusters it does."""
+    drawn = planted((80, 60), (4, 4), 2)
+    labels = [np.arange(size, dtype=np.int32) % clusters for size in (80, 60)]
+    start, swept = Partition.from_labels(BinaryRelation.build(drawn.X), labels), []
+
+    class Engine(LocalEngine):
+        def sweep_labels(self, partition, *options, **more):
+            swept.append(partition.blocks.clusters)
+            return super().sweep_labels(partition, *options, **more)
+
+    found = climb_from(start, Engine())
+    assert len(swept) == (0 if clusters == 1 else SEARCH.start_rounds)
+    moved = start.copy()
+    ENGINE.sweep_labels(moved)
+    for same in (found, moved):
+        assert np.array_equal(same.labels[0], start.labels[0]) == (clusters == 1)
 
 
 def test_search_ends_after_its_patience():

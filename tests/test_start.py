@@ -1,10 +1,11 @@
 """Starts: spectral, random, labels, an earlier model; relations that are hard to start on."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.extmath import randomized_svd
@@ -16,6 +17,7 @@ from coblock.inference import singular, start
 from coblock.inference.singular import (
     POWER_ITERATIONS,
     NormalisedLinks,
+    join_columns,
     scaled_singular_vectors,
     whole_table,
 )
@@ -27,6 +29,7 @@ from coblock.inference.start import (
     take_points,
     truncation,
 )
+from coblock.kernels.spectral import NEAR_OBJECTS, LinkScales
 from coblock.model.relation import BinaryRelation
 
 
@@ -112,6 +115,36 @@ def test_products_equal_those_of_the_dense_normalised_links(hidden):
     values = links.product(0, np.eye(20))
     assert (values[X == 0] == 0.0).all()
     assert hidden == 0.0 or values[np.isnan(X)].mean() > 0.0
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_products_with_more_objects_than_are_near(kind):
+    """Each sum is added up in the order of the links, whichever objects come first."""
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((30, 2 * NEAR_OBJECTS + 5), density=0.01, rng=rng).tocsr()
+    X.data[:] = 1.0
+    links = NormalisedLinks.from_relation(BinaryRelation.build(X))
+    scales = [scale.astype(kind) for scale in (links.scales[0].scale, links.scales[1].scale)]
+    scale = (LinkScales(scales[0], scales[0]), LinkScales(scales[1], scales[1]))
+    links = replace(links, scales=scale)
+    block = rng.random((X.shape[1], 3)).astype(kind)
+    wanted = np.zeros((30, 3), kind)
+    for i in range(30):
+        for j in np.sort(X.indices[X.indptr[i] : X.indptr[i + 1]]):
+            wanted[i] += scales[1][j] * block[j]
+    wanted *= scales[0][:, None]
+    assert_array_equal(links.product(0, block), wanted)
+    assert_array_equal(links.product(0, np.asfortranarray(block)), wanted)
+    block[2 * NEAR_OBJECTS :] = 0.0  # an error: the last objects are left out
+    assert (links.product(0, block) != wanted).any()
+
+
+def test_blocks_of_vectors_are_in_the_order_that_products_read():
+    tables = [np.asfortranarray(np.arange(12.0).reshape(6, 2))] * 2
+    for some in (tables, tables[:1]):
+        joined = join_columns(some, slice(0, 2))
+        assert joined.flags.c_contiguous
+        assert_array_equal(joined, np.vstack(some))
 
 
 @pytest.mark.parametrize("shape", [(90, 60), (60, 90), (40, 40)])

@@ -30,7 +30,7 @@ from coblock.inference.start import thread_pools
 from coblock.kernels import DomainView, Floats, Incidence, Indices, moves
 from coblock.kernels.cvb0 import update_batch
 from coblock.kernels.gather import add_label_counts, add_outer_sums, relabel
-from coblock.kernels.moves import SideCounts
+from coblock.kernels.moves import Profiles, SideCounts
 from coblock.kernels.score import score_tables
 from coblock.model.blocks import Blocks
 from coblock.model.hyperparameters import Hyperparameters
@@ -366,13 +366,14 @@ class ShardProfiles:
     shard: int
     start: NDArray[np.int64]  # members of cluster k are from start[k] to start[k + 1] - 1
     position: Indices  # of the objects in the shard
-    profiles: Incidence
+    profiles: Profiles
     sizes: Floats  # (places, L)  cells of an object in each block
     repeated: bool
 
-    def members(self, k: int) -> Incidence:
+    def members(self, k: int) -> Profiles:
         """Return the profiles of the members of a cluster, without a copy."""
-        return segment(self.profiles, self.start[k], self.start[k + 1])
+        first, stop = self.start[k], self.start[k + 1]
+        return self.profiles._replace(start=self.profiles.start[first : stop + 1])
 
     def cells(self, k: int) -> Floats:
         """Return the cells of a member of cluster ``k`` in each block: none with itself."""

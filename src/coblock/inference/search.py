@@ -159,10 +159,14 @@ def has_gained(before: float, after: float, share: float) -> bool:
 
 
 def climb_from(start: Partition, engine: Engine) -> Partition:
-    """Return a partition after a few rounds of best-label sweeps and merges, to compare starts."""
+    """Return a partition after a few rounds of best-label sweeps and merges, to compare starts.
+
+    No sweep changes the labels where each domain is one cluster.
+    """
     partition = start.copy()
     for _ in range(SEARCH.start_rounds):
-        engine.sweep_labels(partition)
+        if max(m.size for m in partition.m) > 1:
+            engine.sweep_labels(partition)
         partition.drop_empty()
         for d in range(len(partition.labels)):
             merge(partition, d, engine)

@@ -23,7 +23,7 @@ CHUNK_BYTES = 128  # bytes per object of the vectors that are multiplied togethe
 LEAST_DENSITY = 1e-12  # avoids a division by 0
 SINGLE_PRECISION_FROM = 50_000  # objects; single precision is enough to separate clusters,
 SINGLE_RESULT_FROM = 10_000  # and from so many objects in the result
-PRODUCT_PARTS = 16  # of a product with the links, for threads
+PRODUCT_PARTS = 8  # of a product with the links, for threads; each reads all vectors
 
 
 # Returns the results of a function for all items, in their order; threads may share them.
@@ -164,8 +164,8 @@ def random_table(seed: int, objects: int, width: int, kind: type[Any]) -> NDArra
 
 
 def join_columns(tables: list[NDArray[Any]], some: slice) -> NDArray[Any]:
-    """Return some vectors of all objects."""
-    return np.concatenate([table[:, some] for table in tables])
+    """Return some vectors of all objects, those of each object side by side."""
+    return np.ascontiguousarray(np.concatenate([table[:, some] for table in tables]))
 
 
 def take_rows(block: NDArray[Any], objects: range, kind: type[Any]) -> NDArray[Any]:

@@ -1,6 +1,6 @@
 """Merges of two clusters and splits of one in two, by exact evidence (MODEL 10, RELATIONS 9).
 
-A split takes time and memory linear in the members' links and unseen cells.
+A split takes time and memory linear in the pairs of a member and a block that it has cells in.
 """
 
 import math
@@ -13,7 +13,6 @@ from coblock.kernels import (
     BlockTables,
     DomainView,
     Floats,
-    Incidence,
     Indices,
     Offsets,
     inlined,
@@ -170,40 +169,53 @@ def zero_counts(sides: int, blocks: int) -> SideCounts:
     return SideCounts(np.zeros((sides, blocks)), np.zeros((sides, blocks)), np.zeros(sides))
 
 
-@kernel
-def member_profiles(
-    domain: DomainView, members: Indices, label_other: Indices, clusters: int
-) -> Incidence:
-    """Return the profiles of members: the blocks of their links and of their unseen cells.
+class Profiles(NamedTuple):
+    """Links and unseen cells of members by block; blocks with neither are left out.
 
     Blocks are numbered by the label of the other end; those of a second place follow.
     """
-    link_start = np.zeros(members.size + 1, dtype=np.int64)
-    unseen_start = np.zeros_like(link_start)
+
+    start: Offsets  # (members + 1,)  of each member in the others
+    block: Indices
+    links: Indices
+    unseen: Indices
+
+
+@kernel
+def member_profiles(
+    domain: DomainView, members: Indices, label_other: Indices, clusters: int
+) -> Profiles:
+    """Return the profiles of members."""
+    entry = np.full(len(domain.incidence) * clusters, -1)  # the last one of each block
+    start = np.zeros(members.size + 1, dtype=np.int64)
     for t in range(members.size):
-        i = members[t]
-        link_start[t + 1], unseen_start[t + 1] = link_start[t], unseen_start[t]
+        cells = 0
         for p in range(len(domain.incidence)):
-            link_start[t + 1] += links_of(domain.incidence[p], i).size
-            unseen_start[t + 1] += unseen_of(domain.incidence[p], i).size
-    link = np.empty(link_start[-1], dtype=np.int32)
-    unseen = np.empty(unseen_start[-1], dtype=np.int32)
-    links, cells = 0, 0
+            cells += links_of(domain.incidence[p], members[t]).size
+            cells += unseen_of(domain.incidence[p], members[t]).size
+        start[t + 1] = start[t] + min(cells, entry.size)  # at most
+    block = np.empty(start[-1], dtype=np.int32)
+    counts = np.zeros((2, start[-1]), dtype=np.int32)
+    end = 0
     for t in range(members.size):
-        i = members[t]
+        start[t] = end
         for p in range(len(domain.incidence)):
-            for j in links_of(domain.incidence[p], i):
-                link[links] = p * clusters + label_other[j]
-                links += 1
-            for j in unseen_of(domain.incidence[p], i):
-                unseen[cells] = p * clusters + label_other[j]
-                cells += 1
-    return Incidence(link_start, link, unseen_start, unseen)
+            place = domain.incidence[p]
+            both = (links_of(place, members[t]), unseen_of(place, members[t]))
+            for c, ends in enumerate(both):
+                for j in ends:
+                    l = p * clusters + label_other[j]
+                    if entry[l] < start[t]:
+                        entry[l], block[end] = end, l
+                        end += 1
+                    counts[c, entry[l]] += 1
+    start[-1] = end
+    return Profiles(start, block[:end], counts[0, :end], counts[1, :end])
 
 
 @kernel
 def count_sides(
-    profiles: Incidence,
+    profiles: Profiles,
     members: NDArray[np.int64],
     side: NDArray[np.int8],
     cells: Floats,
@@ -213,15 +225,14 @@ def count_sides(
 
     With repeated places ``cells`` does not contain the cell of a member with itself.
     """
-    n, N, m = counts
+    (n, N, m), (start, block, links, unseen) = counts, profiles
     n[:], N[:], m[:] = 0.0, 0.0, 0.0
     for t in range(members.size):
         i, s = members[t], side[t]
         m[s] += 1.0
-        for l in links_of(profiles, i):
-            n[s, l] += 1.0
-        for l in unseen_of(profiles, i):
-            N[s, l] -= 1.0
+        for e in range(start[i], start[i + 1]):
+            n[s, block[e]] += links[e]
+            N[s, block[e]] -= unseen[e]
     for s in range(m.size):
         for l in range(cells.size):
             N[s, l] += m[s] * cells[l] - n[s, l]
@@ -237,7 +248,7 @@ def add_copies(counts: SideCounts, cells: Floats, s: int, copies: float) -> None
 
 @kernel
 def assign_sides(
-    profiles: Incidence, cells: Floats, counts: SideCounts, prior: tuple[float, float]
+    profiles: Profiles, cells: Floats, counts: SideCounts, prior: tuple[float, float]
 ) -> NDArray[np.int8]:
     """Return the side (0 or 1) that makes each member's cells more probable, counts held."""
     (a, b), (n, N, m) = prior, counts
@@ -247,13 +258,12 @@ def assign_sides(
         nonlink[l] = log((b + N[1, l]) * T_0 / ((b + N[0, l]) * T_1))
         link[l] = log((a + n[1, l]) * T_0 / ((a + n[0, l]) * T_1)) - nonlink[l]
     no_link = math.log((m[1] + 1.0) / (m[0] + 1.0)) + unrolled_sum(cells * nonlink)
-    side = np.empty(profiles.link_start.size - 1, dtype=np.int8)
+    start, block, links, unseen = profiles
+    side = np.empty(start.size - 1, dtype=np.int8)
     for i in range(side.size):
         score = no_link
-        for l in links_of(profiles, i):
-            score += link[l]
-        for l in unseen_of(profiles, i):
-            score -= nonlink[l]
+        for e in range(start[i], start[i + 1]):
+            score += links[e] * link[block[e]] - unseen[e] * nonlink[block[e]]
         side[i] = 1 if score > 0.0 else 0
     return side
 
@@ -289,7 +299,7 @@ def split_gain(counts: SideCounts, prior: tuple[float, float], unsplit: Floats) 
 
 @inner
 def best_split(
-    profiles: Incidence,
+    profiles: Profiles,
     cells: Floats,
     prior: tuple[float, float],
     seeds: NDArray[np.int64],
@@ -301,7 +311,7 @@ def best_split(
     All members choose a side, the sides are counted, and so on until none changes. The last
     member stands for ``copies`` more like it.
     """
-    members = np.arange(profiles.link_start.size - 1)
+    members = np.arange(profiles.start.size - 1)
     best, best_side = -np.inf, np.zeros(members.size, np.int8)
     counts = zero_counts(2, cells.size)
     count_sides(profiles, members, best_side, cells, counts)

@@ -122,60 +122,67 @@ def object_cells(tables: ScreenTables) -> ObjectCells:
 
 
 @inlined
-def touch(cells: ObjectCells, p: int, l: int) -> None:
-    """Note a cluster whose first cell is about to be counted."""
-    if cells.n[p, l] == 0.0 and cells.hidden[p, l] == 0.0:
-        cells.touched[p, cells.touches[p]] = l
-        cells.touches[p] += 1
-
-
-@inlined
 def gather_cells(domain: DomainView, label_other: Indices, i: int, cells: ObjectCells) -> None:
-    """Count the cells of object ``i`` by cluster; those of the last object are forgotten."""
+    """Count the cells of object ``i`` by cluster; those of the last object are forgotten.
+
+    Most of the time of a sweep would go into tuples of arrays, if each link passed them on.
+    """
     for p in range(len(domain.incidence)):
-        for t in range(cells.touches[p]):
-            cells.n[p, cells.touched[p, t]] = 0.0
-            cells.hidden[p, cells.touched[p, t]] = 0.0
-        cells.touches[p] = 0
+        n, hidden, touched, count = cells.n[p], cells.hidden[p], cells.touched[p], cells.touches[p]
+        for t in range(count):
+            n[touched[t]] = 0.0
+            hidden[touched[t]] = 0.0
+        count = 0
         for j in links_of(domain.incidence[p], i):
-            touch(cells, p, label_other[j])
-            cells.n[p, label_other[j]] += 1.0
+            l = label_other[j]
+            if n[l] == 0.0:
+                touched[count] = l
+                count += 1
+            n[l] += 1.0
         for j in unseen_of(domain.incidence[p], i):
-            touch(cells, p, label_other[j])
-            cells.hidden[p, label_other[j]] += 1.0
+            l = label_other[j]
+            if n[l] == 0.0 and hidden[l] == 0.0:
+                touched[count] = l
+                count += 1
+            hidden[l] += 1.0
+        cells.touches[p] = count
     cells.own[0], cells.own[1] = own_cell(domain, i)
 
 
 @inlined
 def screen(tables: ScreenTables, m_other: Floats, cells: ObjectCells, repeated: bool) -> float:
-    """Write rounded scores of all clusters; return how far they may be from the exact ones."""
-    out, counts, P = cells.screened, tables.exact.counts, cells.n.shape[0]
-    out[:] = tables.base
+    """Write rounded scores of all clusters; return how far they may be from the exact ones.
+
+    Arrays are copied in loops: with an assignment that may raise, Numba counts the references to
+    all arrays once more for each object.
+    """
+    out, P = cells.screened, cells.n.shape[0]
     error = ROUNDING + NATS_REPEATED if repeated else ROUNDING
+    for k in range(out.size):
+        out[k] = tables.base[k]
     for p in range(P):
+        first, second, unseen = tables.first_link[p], tables.second_link[p], tables.unseen[p]
+        present, absent = tables.exact.counts[0, p], tables.exact.counts[1, p]
         for t in range(cells.touches[p]):
             l = cells.touched[p, t]
-            links, hidden = cells.n[p, l], np.float32(cells.hidden[p, l])
-            first, unseen, before = tables.first_link[p, l], tables.unseen[p, l], out[l]
+            links, before = cells.n[p, l], out[l]
             if links == 1.0:
                 for k in range(out.size):
-                    out[k] += first[k]
+                    out[k] += first[l, k]
             elif links == 2.0:
-                second = tables.second_link[p, l]
                 for k in range(out.size):
-                    out[k] += first[k] + second[k]
+                    out[k] += first[l, k] + second[l, k]
             elif links > 2.0:
-                second, n, N = tables.second_link[p, l], counts[0, p, l], counts[1, p, l]
                 further, middle = np.float32(links - 2.0), 0.5 * (links + 1.0)
                 rest = m_other[l] - 1.0 - middle
                 error += NATS_PER_LINK * (links - 2.0)
                 for k in range(out.size):
-                    ratio = (n[k] + middle) / max(N[k] + rest, 1.0)
-                    out[k] += first[k] + second[k] + further * np.float32(log(ratio))
-            if hidden > 0.0:
-                error = np.inf
-                for k in range(unseen.size):
-                    out[k] += hidden * unseen[k]
+                    ratio = (present[l, k] + middle) / max(absent[l, k] + rest, 1.0)
+                    out[k] += first[l, k] + second[l, k] + further * np.float32(log(ratio))
+            if cells.hidden[p, l] > 0.0:
+                error, hidden = np.inf, np.float32(cells.hidden[p, l])
+                for k in range(unseen.shape[1]):
+                    out[k] += hidden * unseen[l, k]
             if P == 2:  # the block of a cluster with itself, at the first place that has cells
                 out[l] = before
                 if p == 0 or (cells.n[0, l] == 0.0 and cells.hidden[0, l] == 0.0):
@@ -215,11 +222,12 @@ def candidate_gain(
     """Return the gain of cluster ``k`` over ``tables.base``, for an object with another label."""
     total, joint = 0.0, is_joint(domain)
     for p in range(cells.n.shape[0]):
+        present, absent = tables.counts[0, p], tables.counts[1, p]
         for t in range(cells.touches[p]):
             l = cells.touched[p, t]
             if domain.repeated and (l == label or (joint and l == k)):
                 continue  # they follow
-            n, N, m = tables.counts[0, p, l, k], tables.counts[1, p, l, k], m_other[l]
+            n, N, m = present[l, k], absent[l, k], m_other[l]
             links, hidden = cells.n[p, l], cells.hidden[p, l]
             if hidden == 0.0:
                 total += link_gain(n, N + m - links, links)
@@ -269,11 +277,12 @@ def member_gain(
     """Return the gain of its own cluster over ``tables.member_base``, the object left out."""
     total = 0.0
     for p in range(cells.n.shape[0]):
+        present, absent = tables.counts[0, p], tables.counts[1, p]
         for t in range(cells.touches[p]):
             l = cells.touched[p, t]
             if domain.repeated and l == label:
                 continue  # it follows
-            n, N, m = tables.counts[0, p, l, label], tables.counts[1, p, l, label], m_other[l]
+            n, N, m = present[l, label], absent[l, label], m_other[l]
             links, hidden = cells.n[p, l], cells.hidden[p, l]
             rest = max(n - links, SMALLEST_COUNT)
             if hidden == 0.0 and N - m > SMALLEST_COUNT:
@@ -332,7 +341,8 @@ def score_clusters(
     cells.screened[label] = -np.inf
     count = best_candidates(cells.screened, domain.m.size, candidates)
     log_weight = cells.log_weight
-    log_weight[:] = cells.screened
+    for k in range(log_weight.size):
+        log_weight[k] = cells.screened[k]
     rest = domain.m[label] - 1.0
     log_weight[label] = log(rest) if rest > 0.0 else math.log(domain.alpha)
     log_weight[label] += exact.member_base[label]
