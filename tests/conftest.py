@@ -10,6 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from time_limits import (  # noqa: F401 - hooks of pytest
+    pytest_configure,
+    pytest_runtest_protocol,
+    pytest_runtest_teardown,
+    pytest_sessionfinish,
+)
+
 ROOT = Path(__file__).parent.parent
 POSIX_ONLY = [
     "test_cli.py",
