@@ -97,3 +97,18 @@ def short_chains_in_file() -> Iterator[None]:
     """Fits of all tests and fixtures of a file have few samples."""
     with few_samples():
         yield
+
+
+@pytest.fixture(scope="module")
+def brief_searches_in_file() -> Iterator[None]:
+    """Fits of a file start from fewer clusters, and two failed perturbations end their searches.
+
+    There are two kinds of perturbations. On a cluster, each task takes milliseconds.
+    """
+    from coblock.inference import fit, search
+
+    brief = replace(search.SEARCH, most_failures=2, start_clusters=24)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "SEARCH", brief)
+        patch.setattr(fit, "SEARCH", brief)
+        yield

@@ -20,7 +20,7 @@ import sys
 import termios
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,6 @@ from coblock.distributed.relation import ShardPool
 from coblock.distributed.replication import DeltaLog, StaleReplica, match_soft_memberships
 from coblock.distributed.sparse import SparseMemberships
 from coblock.distributed.tasks import ShardLayout
-from coblock.inference import search
 from coblock.inference.engine import LocalEngine
 from coblock.inference.settings import Settings
 from coblock.io.atomic import WriteError
@@ -69,6 +68,7 @@ from coblock.kernels.memberships import hard_labels
 from coblock.model.partition import Partition
 from coblock.ui.cli import app
 
+pytestmark = pytest.mark.usefixtures("brief_searches_in_file")
 SEED, SWEEPS = 3, 8
 ROWS, COLUMNS = 1500, 700
 BATCH = 400  # objects, in three parts
@@ -134,16 +134,8 @@ def client(cluster):
         yield connected
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_perturbations():
-    """Two perturbations that gain nothing end a search: there are two kinds of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "SEARCH", replace(search.SEARCH, most_failures=2))
-        yield
-
-
 @pytest.fixture(scope="module")
-def local(edges):
+def local(edges, brief_searches_in_file):
     """Return the model fitted on one machine."""
     relation = read(edges.frame, value="value").relation
     common = {"init": START, "max_iter": SWEEPS, "tol": 0, "random_state": SEED}
