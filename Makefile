@@ -26,7 +26,7 @@ demo: $(VENV)/core.stamp  ## find the blocks in the votes of a US Senate
 	@$(VENV)/bin/coblock demo
 
 test: lint  ## lint, then run every test
-	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(RUN) -m pytest -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
 # Forged files have digests that fit. atheris has no wheels for some systems. RECORD=--record keeps
 # the figures of docs/robustness.md, which fuzz/record.py writes.
@@ -53,7 +53,7 @@ KERNEL_TESTS := $(addprefix tests/test_,kernels.py moves.py score.py special.py 
     multi.py posterior.py grouping.py)
 boundscheck: $(VENV)/dev.stamp  ## tests of the kernels with every index checked
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-boundscheck \
-	    $(RUN) -m pytest -n 2 --dist loadfile $(KERNEL_TESTS)
+	    $(RUN) -m pytest -n 2 --max-worker-restart 0 --dist loadfile $(KERNEL_TESTS)
 
 NOJIT_TESTS := $(addprefix tests/test_,kernels.py score.py special.py hyperparameters.py)
 nojit: $(VENV)/dev.stamp  ## tests of the kernels without compilation, with their coverage

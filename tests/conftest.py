@@ -10,6 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from time_limits import (  # noqa: F401 - hooks of pytest
+    pytest_configure,
+    pytest_runtest_protocol,
+    pytest_runtest_teardown,
+    pytest_sessionfinish,
+)
+
 ROOT = Path(__file__).parent.parent
 POSIX_ONLY = [
     "test_cli.py",
@@ -89,4 +96,19 @@ def short_chains() -> Iterator[None]:
 def short_chains_in_file() -> Iterator[None]:
     """Fits of all tests and fixtures of a file have few samples."""
     with few_samples():
+        yield
+
+
+@pytest.fixture(scope="module")
+def brief_searches_in_file() -> Iterator[None]:
+    """Fits of a file start from fewer clusters, and two failed perturbations end their searches.
+
+    There are two kinds of perturbations. On a cluster, each task takes milliseconds.
+    """
+    from coblock.inference import fit, search
+
+    brief = replace(search.SEARCH, most_failures=2, start_clusters=24)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "SEARCH", brief)
+        patch.setattr(fit, "SEARCH", brief)
         yield

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -506,15 +507,17 @@ def test_shuffled_links_keep_degrees_and_start_finds_communities():
 # Fits
 
 
-def fit_planted(kind: str, seed: int = 0, **parameters) -> tuple[IRM, np.ndarray]:
-    X, label = planted_graph(kind, seed, size=150)
-    return IRM(kind, random_state=seed, **parameters).fit(X), label
+@cache
+def fit_planted(kind: str, asked: bool | str) -> tuple[IRM, np.ndarray]:
+    """Return a model that tests share and do not change."""
+    X, label = planted_graph(kind, 0, size=150)
+    return IRM(kind, random_state=0, degree_corrected=asked).fit(X), label
 
 
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
 @pytest.mark.parametrize("asked", [True, "auto"])
 def test_planted_communities_with_degrees_are_found(kind, asked):
-    model, label = fit_planted(kind, degree_corrected=asked)
+    model, label = fit_planted(kind, asked)
     assert adjusted_rand_score(label, model.row_labels_) > 0.9
     choice = model.degrees_
     assert choice.model is not None
@@ -607,6 +610,7 @@ def two_levels(seed: int, size: int = 600) -> tuple[sparse.csr_array, np.ndarray
     return sparse.csr_array(X.astype(float)), 2 * pattern + level
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_second_climb_finds_blocks_that_differ_in_degree_only():
     X, label = two_levels(0)
     model = IRM("directed", random_state=0, degree_corrected="auto").fit(X)
@@ -621,7 +625,7 @@ def test_second_climb_finds_blocks_that_differ_in_degree_only():
 
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
 def test_predicted_links_follow_degrees_and_survive_a_file(kind, tmp_path):
-    model, _ = fit_planted(kind, degree_corrected=True)
+    model, _ = fit_planted(kind, True)
     X = planted_graph(kind, 0, size=150)[0].toarray()
     X = X + X.T if kind == "undirected" else X
     rows, columns = np.arange(150)[:, None], np.arange(150)
@@ -649,6 +653,7 @@ def test_fitted_choice_of_the_plain_model_survives_a_file(tmp_path):
     assert load(tmp_path / "model").degrees_ == model.degrees_
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_expected_degrees_of_rows_with_unseen_cells():
     """Most cells of a few rows are unseen; their factors are those of their observed rates."""
     rng = np.random.default_rng(0)
@@ -723,16 +728,19 @@ def test_other_methods_are_refused_in_a_sentence(parameters, sentence):
         IRM(**{"degree_corrected": True} | parameters).fit(np.eye(4))
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_limit_on_clusters_holds():
-    model, _ = fit_planted("directed", degree_corrected=True, max_clusters=2)
+    X, _ = planted_graph("directed", 0, size=150)
+    model = IRM("directed", random_state=0, degree_corrected=True, max_clusters=2).fit(X)
     assert model.result_.n_clusters == (2, 2)
-    more, _ = fit_planted("directed", degree_corrected=True)
+    more, _ = fit_planted("directed", True)
     assert more.result_.n_clusters == (3, 3)
 
 
 @pytest.mark.parametrize("kind", ["bipartite", "directed", "undirected"])
 @pytest.mark.parametrize("value", [0.0, 1.0, np.nan])
 @pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.usefixtures("short_chains")
 def test_relations_without_structure_have_one_cluster(kind, value, size):
     X = np.full((size, size), value)
     if kind != "bipartite":
@@ -771,7 +779,7 @@ def test_option_of_the_command_line():
 
 
 def test_report_says_what_was_taken(tmp_path):
-    model, _ = fit_planted("directed", degree_corrected="auto")
+    model, _ = fit_planted("directed", "auto")
     model.report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Degree-corrected model, shape" in page
@@ -779,7 +787,7 @@ def test_report_says_what_was_taken(tmp_path):
 
 
 def test_forged_degrees_are_refused(tmp_path):
-    model, _ = fit_planted("directed", degree_corrected=True)
+    model, _ = fit_planted("directed", True)
     choice = model.degrees_
     forged = [
         replace(choice.model, eta=-choice.model.eta),

@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import gc
 import json
-import logging
 import os
 import pickle
 import pty
@@ -36,6 +35,7 @@ pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster, wait
 
+from clusters import worker_processes
 from coblock import IRM, load, read
 from coblock.distributed import (
     ClusterError,
@@ -68,8 +68,11 @@ from coblock.kernels.memberships import hard_labels
 from coblock.model.partition import Partition
 from coblock.ui.cli import app
 
+pytestmark = pytest.mark.usefixtures("brief_searches_in_file")
 SEED, SWEEPS = 3, 8
+ROWS, COLUMNS = 1500, 700
 BATCH = 400  # objects, in three parts
+START = tuple(np.random.default_rng(0).integers(0, 6, size) for size in (ROWS, COLUMNS))
 PUBLIC = (
     "row_labels_",
     "column_labels_",
@@ -92,7 +95,7 @@ class Edges:
     frame: pl.DataFrame
 
 
-def planted(rows=1500, columns=700, seed=0):
+def planted(rows=ROWS, columns=COLUMNS, seed=0):
     """Return rows and columns of links in five by four blocks, in random order."""
     rng = np.random.default_rng(seed)
     of_row, of_column = rng.integers(0, 5, rows), rng.integers(0, 4, columns)
@@ -120,13 +123,7 @@ def edges(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with LocalCluster(
-        n_workers=4,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",
-        silence_logs=logging.CRITICAL,
-    ) as running:
+    with worker_processes(4) as running:
         yield running
 
 
@@ -138,10 +135,11 @@ def client(cluster):
 
 
 @pytest.fixture(scope="module")
-def local(edges):
+def local(edges, brief_searches_in_file):
     """Return the model fitted on one machine."""
     relation = read(edges.frame, value="value").relation
-    return IRM(max_iter=SWEEPS, tol=0, random_state=SEED, batch_size=BATCH).fit(relation)
+    common = {"init": START, "max_iter": SWEEPS, "tol": 0, "random_state": SEED}
+    return IRM(**common, batch_size=BATCH).fit(relation)
 
 
 def assert_same(model, local):
@@ -151,13 +149,14 @@ def assert_same(model, local):
         assert {**here, "seconds": 0} == {**there, "seconds": 0}
 
 
-# A fit whose sweeps do not matter; spectral starts and searches on a cluster take most of the time
+# A fit whose sweeps do not matter: searches on a cluster take much time. So do spectral starts, and
+# only the tests that are about them have one.
 BRIEF = {"init": "random", "refine": False, "max_iter": 1}
 
 
 def fitted(client, folder, **parameters):
     chosen = {"max_iter": SWEEPS, "tol": 0, "random_state": SEED, "value": "value"}
-    chosen |= {"batch_size": BATCH} | parameters
+    chosen |= {"batch_size": BATCH, "init": START} | parameters
     return DistributedIRM(client, **chosen).fit(folder)
 
 
@@ -168,10 +167,11 @@ def test_bits_are_those_of_one_machine(client, edges, local):
     model.release()
 
 
-def test_a_sweep_has_four_batches_of_each_domain_by_default(client, edges):
+@pytest.mark.parametrize("start", [{"init": "random", "refine": False}, {"init": START}])
+def test_a_sweep_has_four_batches_of_each_domain_by_default(client, edges, start):
     relation = read(edges.frame, value="value").relation
     sizes = [-(-size // 4) for size in relation.sizes]
-    common = {"max_iter": 3, "random_state": SEED, "init": "random"}
+    common = {"max_iter": 3, "random_state": SEED, **start}
     here = IRM(**common, batch_size=sizes, tol=0).fit(relation)
     assert_same(fitted(client, edges.folder, **common, batch_size="auto"), here)
 
@@ -205,9 +205,10 @@ def test_shortened_steps_give_the_bits_of_one_machine(client, edges, monkeypatch
 
     monkeypatch.setattr(DaskEngine, "sweep_memberships", record)
     relation = read(edges.frame, value="value").relation
-    common = {"refine": False, "inference": "cvb0", "batch_size": BATCH, "random_state": 0}
-    here = IRM(**common, max_iter=12, tol=0).fit(relation)
-    there = fitted(client, edges.folder, **common, max_iter=12)
+    common = {"init": "random", "refine": False, "inference": "cvb0", "batch_size": BATCH}
+    common |= {"max_iter": 12, "random_state": 0}
+    here = IRM(**common, tol=0).fit(relation)
+    there = fitted(client, edges.folder, **common)
     assert_same(there, here)
     assert min(steps) < 1.0
 
@@ -298,10 +299,11 @@ def test_a_stale_replica_gets_a_new_snapshot(client, edges, local, monkeypatch):
     assert len(stale) == 3
 
 
-@pytest.mark.parametrize("prior", ["shared", "per-block"])
-def test_a_complete_fit_gives_the_bits_of_one_machine(client, edges, prior):
+@pytest.mark.parametrize(("prior", "start"), [("shared", "spectral"), ("per-block", START)])
+def test_a_complete_fit_gives_the_bits_of_one_machine(client, edges, prior, start):
     relation = read(edges.frame, value="value").relation
     common = {"random_state": SEED, "batch_size": BATCH, "prior": prior, "max_iter": 100}
+    common["init"] = start
     here = IRM(**common, tol=1e-3).fit(relation)
     there = fitted(client, edges.folder, **common, tol=1e-3)
     assert there.converged_
@@ -311,29 +313,30 @@ def test_a_complete_fit_gives_the_bits_of_one_machine(client, edges, prior):
 def test_a_start_in_single_precision_gives_the_bits_of_one_machine(client, edges, monkeypatch):
     monkeypatch.setattr("coblock.inference.singular.SINGLE_PRECISION_FROM", 1000)
     relation = read(edges.frame, value="value").relation
-    common = {"max_iter": 2, "random_state": SEED, "batch_size": BATCH}
+    common = {"max_iter": 2, "random_state": SEED, "batch_size": BATCH, "init": "spectral"}
     here = IRM(**common, tol=0).fit(relation)
     assert_same(fitted(client, edges.folder, **common), here)
 
 
-@pytest.mark.parametrize("last", [3, -2])  # in the search, and after it
-def test_a_fit_continues_from_a_checkpoint_of_any_sweep(client, edges, tmp_path, last):
+def test_a_fit_continues_from_a_checkpoint_of_any_sweep(client, edges, tmp_path):
     path = tmp_path / "fit.checkpoint"
     relation = read(edges.frame, value="value").relation
     common = {"random_state": SEED, "batch_size": BATCH, "max_iter": 100, "tol": 1e-3}
+    common["init"] = START
     here = IRM(**common).fit(relation)
-    last = last if last > 0 else here.n_iter_ + 1 + last
+    swept, ends = [0], [3, here.n_iter_ - 1]  # in the search, and after it
 
-    def stop(sweep):
-        if sweep.sweep == last:
+    def callback(sweep):
+        swept.append(sweep.sweep)
+        if sweep.sweep in ends:
             raise InterruptedError
 
-    with pytest.raises(InterruptedError):
-        fitted(client, edges.folder, callback=stop, checkpoint=path, **common)
-    swept = []
-    there = fitted(client, edges.folder, callback=swept.append, checkpoint=path, **common)
-    assert swept[0].sweep == last + 1
-    assert_same(there, here)
+    common |= {"checkpoint": path, "callback": callback}
+    for _ in ends:
+        with pytest.raises(InterruptedError):
+            fitted(client, edges.folder, **common)
+    assert_same(fitted(client, edges.folder, **common), here)
+    assert swept == list(range(here.n_iter_ + 1))  # no sweep is done twice
 
 
 def interrupt_at_once(sweep):
@@ -381,8 +384,8 @@ def test_the_command_fits_on_a_cluster(cluster, edges, tmp_path):
 
 def test_a_terminal_shows_a_progress_bar_during_a_cluster_fit(cluster, edges, tmp_path):
     command = [sys.executable, "-m", "coblock", "fit"]
-    command += [str(edges.folder), "--max-iter", "6", "--tol", "0"]
-    command += ["--out", str(tmp_path / "out"), "--scheduler"]
+    command += [str(edges.folder), "--init", "random", "--no-refine", "--max-iter", "3"]
+    command += ["--tol", "0", "--out", str(tmp_path / "out"), "--scheduler"]
     mine, theirs = pty.openpty()
     shape = struct.pack("HHHH", 30, 120, 0, 0)
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, shape)
@@ -413,7 +416,7 @@ def test_a_terminal_shows_a_progress_bar_during_a_cluster_fit(cluster, edges, tm
 
 def test_workers_use_no_more_threads_than_they_have(client, edges):
     assert set(client.nthreads().values()) == {1}
-    model = fitted(client, edges.folder, max_iter=2)
+    model = fitted(client, edges.folder, **BRIEF)
     layouts = model.result_.relation.pool.layouts
     assert all(layout.shards == min(4, layout.most) > 1 for layout in layouts)
     pools = client.run(lambda: [pool["num_threads"] for pool in threadpool_info()])
@@ -452,10 +455,11 @@ def kill_workers(client, stop, when, killed):
 
 @pytest.mark.parametrize("relation", ["bipartite", "directed"])
 def test_two_killed_workers_do_not_change_the_result(client, edges, local, relation):
+    common = {"relation": relation, "init": START}
     if relation == "directed":
         data = read(edges.frame, value="value", relation=relation).relation
-        common = {"max_iter": SWEEPS, "tol": 0, "random_state": SEED, "batch_size": BATCH}
-        local = IRM(**common, relation=relation).fit(data)
+        common |= {"init": np.concatenate(START), "random_state": SEED, "batch_size": BATCH}
+        local = IRM(**common, max_iter=SWEEPS, tol=0).fit(data)
     moments, stop, killed = [threading.Event(), threading.Event()], threading.Event(), []
 
     def callback(sweep):
@@ -464,15 +468,16 @@ def test_two_killed_workers_do_not_change_the_result(client, edges, local, relat
         if sweep.sweep == SWEEPS - 3:
             moments[1].set()
 
-    thread = threading.Thread(target=kill_workers, args=(client, stop, moments, killed))
+    work = (client, stop, moments, killed)
+    thread = threading.Thread(target=kill_workers, args=work, daemon=True)
     thread.start()
     try:
-        model = fitted(client, edges.folder, callback=callback, relation=relation)
+        model = fitted(client, edges.folder, callback=callback, **common)
     finally:
         stop.set()
         for moment in moments:
             moment.set()
-        thread.join()
+        thread.join(60)
     assert len(killed) == 2
     assert_same(model, local)
 
@@ -484,7 +489,7 @@ class Processes:
         self.file = folder / f"scheduler-{time.monotonic_ns()}.json"
         self.running = []
         here = ("--host", "127.0.0.1")
-        self.start("dask_scheduler", "--port", "0", *here, "--dashboard-address", ":0")
+        self.start("dask_scheduler", "--port", "0", *here, "--no-dashboard")
         self.start_worker(cwd=folder)
 
     def start(self, module, *options, **more):
@@ -495,12 +500,12 @@ class Processes:
 
     def start_worker(self, *paths, **more):
         """Start a worker with the import paths of this process, preceded by ``paths``."""
-        here = ("--host", "127.0.0.1", "--no-dashboard")
+        here = ("--host", "127.0.0.1", "--no-dashboard", "--no-nanny")
         more["env"] = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, *sys.path])}
         self.start("dask_worker", "--nthreads", "1", "--nworkers", "1", *here, **more)
 
     def client(self, timeout=30):
-        """Connect; a lost scheduler is given up after this time, too."""
+        """Connect."""
         return Client(scheduler_file=str(self.file), timeout=timeout, set_as_default=False)
 
     def __enter__(self):
@@ -527,10 +532,11 @@ def test_a_lost_scheduler_is_reported_and_the_fit_continues_from_its_checkpoint(
     init = [rng.integers(0, 3, size) for size in relation.sizes]
     common = {"init": init, "refine": False, "burn_in": 3, "max_iter": 9, "batch_size": 300}
     local = IRM(**common, tol=0, random_state=0).fit(relation)
-    with Processes(tmp_path) as first, first.client(timeout=15) as client:
+    with Processes(tmp_path) as first, first.client() as client:
 
         def lose(sweep):
             if sweep.sweep == 6:
+                client._timeout = 3  # seconds until a lost scheduler is given up
                 first.running[0].send_signal(signal.SIGKILL)
 
         with pytest.raises(ClusterError, match="scheduler was lost"):
@@ -566,11 +572,10 @@ def test_an_unsuitable_worker_is_named(edges, tmp_path):
 
 def test_workers_that_join_get_shards_and_others_may_leave(edges):
     relation = read(edges.frame, value="value").relation
-    common = {"refine": False, "max_iter": 6, "batch_size": BATCH, "random_state": 0}
+    common = {"init": START, "refine": False, "max_iter": 6, "batch_size": BATCH}
+    common["random_state"] = 0
     local = IRM(**common, tol=0).fit(relation)
-    options = {"threads_per_worker": 1, "dashboard_address": ":0"}
-    options |= {"n_workers": 1, "silence_logs": logging.CRITICAL}
-    with LocalCluster(**options) as growing, Client(growing, set_as_default=False) as client:
+    with worker_processes(1) as growing, Client(growing, set_as_default=False) as client:
 
         def grow(sweep):
             if sweep.sweep == 2:
@@ -608,7 +613,8 @@ def test_csv_and_npz_give_the_same_relation(client, edges, tmp_path):
 def test_the_contract_of_the_estimator(client, edges, tmp_path):
     model = fitted(client, edges.folder, max_iter=4)
     relation = read(edges.frame, value="value").relation
-    here = IRM(max_iter=4, tol=0, random_state=SEED, batch_size=BATCH).fit(relation)
+    common = {"init": START, "max_iter": 4, "random_state": SEED, "batch_size": BATCH}
+    here = IRM(**common, tol=0).fit(relation)
     rows = np.zeros((2, relation.shape[1]))
     rows[0, :40] = 1
     np.testing.assert_array_equal(model.predict(rows), here.predict(rows))

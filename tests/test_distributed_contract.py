@@ -3,7 +3,8 @@
 import logging
 import pickle
 import tempfile
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from distributed import Client, LocalCluster
 
 import test_estimator as contract
 from coblock.distributed import DistributedIRM
+from coblock.inference import search
 
 
 class OnCluster(DistributedIRM):
@@ -49,9 +51,12 @@ def cluster(short_chains_in_file):
         Client(running) as client,
         pytest.MonkeyPatch.context() as patch,
     ):
+        patch.setattr(search, "SEARCH", replace(search.SEARCH, most_failures=4))
         patch.setattr(contract, "IRM", make)
+        patch.setattr(contract, "fit", partial(contract.fit, max_iter=15))
         patch.setattr(contract, "fitted", cache(contract.fit))
-        patch.setattr(contract, "best", cache(lambda kind: contract.fit(kind, "acvb0", n_init=2)))
+        best = partial(contract.fit, inference="acvb0", n_init=2)
+        patch.setattr(contract, "best", cache(best))
         yield client
 
 

@@ -22,7 +22,8 @@ from coblock.distributed.copies import READ_TOPIC, FileEdges, load_copy, save_co
 from coblock.io.container import InvalidFileError
 
 FILES, ROWS, COLUMNS = 6, 1200, 520
-COMMON = {"random_state": 0, "max_iter": 8, "tol": 0, "batch_size": (300, 260), "init": "random"}
+COMMON = {"random_state": 0, "max_iter": 5, "tol": 0, "batch_size": (300, 260)}
+COMMON |= {"init": "random", "refine": False}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ class Machines:
 
     def __init__(self, folder, workers):
         self.folder, self.file = folder, folder / "scheduler.json"
-        self.running = [self.start("dask_scheduler", "--port", "0", "--dashboard-address", ":0")]
+        self.running = [self.start("dask_scheduler", "--port", "0", "--no-dashboard")]
         self.workers = [self.start_worker(number) for number in range(workers)]
 
     def start(self, module, *options):

@@ -1,7 +1,6 @@
 """Labels and memberships of a fit on a cluster are not in the memory of the client."""
 
 import gc
-import logging
 import tracemalloc
 from dataclasses import replace
 
@@ -14,9 +13,10 @@ from scipy import sparse
 
 pytest.importorskip("distributed")
 
-from distributed import Client, Future, LocalCluster
+from distributed import Client, Future
 from distributed.deploy.subprocess import SubprocessCluster
 
+from clusters import worker_processes
 from coblock import IRM
 from coblock.distributed import DaskEngine, labels, memberships, relation, release
 from coblock.distributed.labels import LabelWriter, ShardSides, SpooledLabels
@@ -30,17 +30,15 @@ from coblock.inference.start import SpectralStart
 from coblock.model.labels import Collected, count_labels, fraction_moved, map_labels, one_cluster
 from coblock.model.partition import Partition, numbered
 
+pytestmark = pytest.mark.usefixtures("brief_searches_in_file")
 COMMON = {"random_state": 1, "batch_size": (500, 300), "max_iter": 12, "tol": 0}
+START = tuple(np.random.default_rng(0).integers(0, 6, size) for size in (1800, 1200))
 PUBLIC = ("row_labels_", "column_labels_", "row_membership_", "column_membership_", "block_links_")
 
 
 @pytest.fixture(scope="module")
 def client():
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with (
-        LocalCluster(**options, silence_logs=logging.CRITICAL) as cluster,
-        Client(cluster, set_as_default=False) as connected,
-    ):
+    with worker_processes(2) as cluster, Client(cluster, set_as_default=False) as connected:
         yield connected
 
 
@@ -168,10 +166,10 @@ def test_memberships_stay_on_the_cluster_until_they_are_asked_for(
     monkeypatch.setattr(labels, "CHUNK", 500)
     monkeypatch.setattr(relation, "CHUNK", 500)  # labels are sent in pieces
     monkeypatch.setattr(relation, "MOST_NAMES", 0)
-    options = COMMON | {"inference": "cvb0"}  # no samples
+    options = COMMON | {"inference": "cvb0", "init": START}  # no samples
     if kind != "bipartite":
         cells, folder = one_domain(cells, kind, tmp_path)
-        options |= {"relation": kind, "batch_size": 300}
+        options |= {"relation": kind, "batch_size": 300, "init": START[1]}
     options |= {"max_iter": 300}
     there = IRM(**options, engine=DaskEngine(client)).fit(folder)
     here = IRM(**options).fit(cells)
@@ -187,15 +185,16 @@ def test_memberships_stay_on_the_cluster_until_they_are_asked_for(
 
 
 def test_a_search_that_is_cut_short_has_the_memberships_of_its_labels(client, cells, folder):
-    there = IRM(**COMMON | {"max_iter": 2}, engine=DaskEngine(client)).fit(folder)
+    options = COMMON | {"max_iter": 2, "init": START}
+    there = IRM(**options, engine=DaskEngine(client)).fit(folder)
     assert isinstance(there.result_.memberships, Collected)
-    here = IRM(**COMMON | {"max_iter": 2}).fit(cells)
+    here = IRM(**options).fit(cells)
     assert_same(there, here)
 
 
 def test_memberships_are_released_to_the_client_before_it_closes(folder, client, monkeypatch):
     monkeypatch.setattr(memberships, "MOST_COLLECTED", 0)
-    options = COMMON | {"inference": "cvb0", "max_iter": 300}
+    options = COMMON | {"inference": "cvb0", "max_iter": 300, "init": START}
     with Client(client.scheduler.address, set_as_default=False) as other:
         kept = IRM(**options, engine=DaskEngine(other)).fit(folder)
         lost = IRM(**options, engine=DaskEngine(other)).fit(folder)

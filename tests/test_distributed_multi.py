@@ -1,10 +1,10 @@
 """Several relations on a cluster: the bits of one machine, also when a worker is killed."""
 
-import logging
 import os
 import pickle
 import signal
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from sklearn.base import clone
 pytest.importorskip("distributed")
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client
 
+from clusters import worker_processes
 from coblock import MultiIRM, Relation, resume
 from coblock.distributed import DaskEngine
 from coblock.distributed.multi_engine import ShareScorer
@@ -105,16 +106,14 @@ def local(relations):
     return MultiIRM(**SETTINGS).fit(relations)
 
 
+@contextmanager
 def start(workers):
     """Start a cluster that does not copy shares to workers that are idle for a moment."""
-    with dask.config.set({"distributed.scheduler.work-stealing": False}):
-        return LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=":0",
-            silence_logs=logging.CRITICAL,
-        )
+    with (
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
+        worker_processes(workers) as running,
+    ):
+        yield running
 
 
 @pytest.fixture(scope="module")

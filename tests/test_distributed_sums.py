@@ -25,6 +25,7 @@ from coblock.distributed.tasks import ShardLayout
 from coblock.io.readers import ReadError
 from coblock.model.sums import FAN_IN, PartialSums, chunks, tree_sum
 
+pytestmark = pytest.mark.usefixtures("brief_searches_in_file")
 SIZES = (330, 210)
 PUBLIC = ("row_labels_", "column_labels_", "row_membership_", "block_links_", "log_evidence_")
 

@@ -95,7 +95,7 @@ def fitted(kind: str, inference: str) -> IRM:
 @cache
 def best(kind: str) -> IRM:
     """Return the best of several starts, which has found the blocks."""
-    return fit(kind, "acvb0", max_iter=200, n_init=6)
+    return fit(kind, "acvb0", max_iter=200, n_init=3)
 
 
 def counted_memberships(model: IRM) -> list[np.ndarray]:

@@ -299,6 +299,7 @@ def planted(name, seed, *, unseen=0.2):
 
 
 @pytest.mark.parametrize("name", ["poisson", "categorical", "normal"])
+@pytest.mark.usefixtures("short_chains")
 def test_planted_numbers_of_clusters_are_found(name):
     for seed in range(2):
         relation, z, w = planted(name, seed)
@@ -322,6 +323,7 @@ def test_one_binary_relation_is_fitted_as_by_irm():
     assert multi.result_.partition.log_joint() == pytest.approx(irm.log_evidence_, abs=1e-8)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_two_relations_give_more_than_each_alone():
     """A weak relation and another weak one about the same objects: together they find them."""
     rng = np.random.default_rng(4)
@@ -347,6 +349,7 @@ def test_two_relations_give_more_than_each_alone():
     assert agreement([0, 1, 2]) > 0.8
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_noise_does_not_change_a_clear_relation():
     relation, z, _ = planted("poisson", 7)
     rng = np.random.default_rng(0)
@@ -359,6 +362,7 @@ def test_noise_does_not_change_a_clear_relation():
     assert model.domains_["other"].n_clusters == 1
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_the_order_of_objects_and_relations_does_not_matter():
     relation, _, _ = planted("normal", 2)
     rng = np.random.default_rng(0)
@@ -466,6 +470,7 @@ def test_a_fitted_model_is_copied_and_pickled(model):
         assert copied.summary() == model.summary()
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_parameters_may_be_numbers_of_numpy(tmp_path):
     limits = {"user": np.int64(2)}
     relation = Relation(np.eye(4), ["user", "item"], likelihood="poisson")
@@ -476,6 +481,7 @@ def test_parameters_may_be_numbers_of_numpy(tmp_path):
     assert load(tmp_path / "model").max_clusters == {"user": 2}
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_the_same_seed_gives_the_same_bits():
     fits = [MultiIRM(random_state=1).fit(shop()) for _ in range(2)]
     assert fits[0].log_evidence_ == fits[1].log_evidence_
@@ -496,6 +502,7 @@ def test_cost_follows_the_stored_cells():
     assert partition.tensor(0).sum() == pytest.approx(1e13)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_a_likelihood_of_ones_own():
     """Waiting times: exponential cells with a Gamma prior, in one class."""
     from own_likelihood import Exponential
@@ -510,6 +517,7 @@ def test_a_likelihood_of_ones_own():
     assert model.predict("wait", shop=0, day=1) == pytest.approx(8.0, rel=0.2)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_names_that_end_in_nul_are_found():
     pairs = [(f"u{i}\0", f"v{j}") for i in range(4) for j in range(3) if (i + j) % 2]
     triples = [(*pair, "x") for pair in pairs]
@@ -518,6 +526,7 @@ def test_names_that_end_in_nul_are_found():
     assert found.shape == (2,)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_limits_and_callbacks():
     fit = MultiIRM(max_clusters={"user": 1}, random_state=0, callback=lambda r: r.sweep == 3)
     fit.fit(shop())
@@ -539,6 +548,7 @@ def test_samples_are_drawn_where_labels_are_uncertain(model):
     assert np.mean(moved) > 0.01
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_threads_do_not_change_the_bits(monkeypatch):
     """Batches, merges and chains are shared among threads; a domain is swept in batches."""
     monkeypatch.setattr("coblock.inference.multi_search.SEQUENTIAL_UP_TO", 20)

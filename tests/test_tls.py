@@ -78,7 +78,10 @@ def test_the_example_of_the_page(place):
         for process in reversed(running):
             process.terminate()
         for process in running:
-            process.wait(20)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 ALL = ["--tls-ca-file", "none.pem", "--tls-cert", "c.pem", "--tls-key", "k.pem"]

@@ -10,7 +10,6 @@ from coblock.inference.engine import Engine, SoftSweep, largest_change
 from coblock.inference.phase import Clock, Outcome
 from coblock.kernels import Floats, second_order, vb
 from coblock.kernels.covariances import SpreadState
-from coblock.kernels.gather import transposed
 from coblock.kernels.memberships import update_average
 from coblock.kernels.second_order import Side
 from coblock.model.hyperparameters import expected_log_sticks
@@ -239,10 +238,9 @@ def second_order_state(state: SoftState, *, exact: bool) -> tuple[list[Side], Fl
     V = np.zeros((3, *blocks.clusters))
     sides = [Side(state.domain(d), _empty_spread(state, d)) for d in range(len(state.q))]
     tables = state.tables()
-    second_order.add_all(exact, sides[0], sides[-1], tables, V, memberships[0])
+    second_order.add_all(exact, sides[0], sides[-1], tables, V, memberships[0], False)
     if not state.relation.repeated:
-        flipped, V_flipped = transposed(tables), V.transpose(0, 2, 1)
-        second_order.add_all(exact, sides[1], sides[0], flipped, V_flipped, memberships[1])
+        second_order.add_all(exact, sides[1], sides[0], tables, V, memberships[1], True)
     return sides, V
 
 

@@ -291,9 +291,16 @@ def update_one(
 
 @kernel
 def add_all(
-    exact: bool, here: Side, there: Side, blocks: BlockTables, V: Floats, q: Floats
+    exact: bool, here: Side, there: Side, blocks: BlockTables, V: Floats, q: Floats, turned: bool
 ) -> None:
-    """Add all objects of one domain, with memberships ``q``, to tables without them."""
+    """Add all objects of one domain, with memberships ``q``, to tables without them.
+
+    ``turned`` is whether they are the columns, which see the tables from the other end.
+    """
+    blocks, V = strided(blocks), V[:, ::1, ::1]
+    flipped, V_flipped = transposed(blocks), V.transpose((0, 2, 1))
+    if turned:
+        blocks, V = flipped, V_flipped
     for i in range(q.shape[0]):
         here.domain.q[i] = q[i]
         here.domain.hard[i] = hard_label(q[i])
