@@ -158,7 +158,7 @@ def score_several(
     from rich.text import Text
     from sklearn.exceptions import ConvergenceWarning
 
-    from coblock.analysis.multi_evaluation import evaluate_several
+    from coblock.analysis.evaluation import evaluate_several
     from coblock.io import printable
     from coblock.ui.terminal import evaluation_page
 
