@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coblock import IRM, MultiIRM, load
-from coblock.io.export import file_stems, write_multi_tables
+from coblock.io.export import file_stems, write_tables
 from coblock.io.relation_files import (
     DescriptionError,
     parse_relations,
@@ -170,14 +170,15 @@ def interrupt_at(patch, sweep):
     """Let the progress of a fit raise what a second Ctrl-C raises, after this sweep."""
 
     @contextmanager
-    def progress(_output):
+    def progress(_output, model):
         def callback(record):
             if record.sweep == sweep:
                 raise KeyboardInterrupt
 
-        yield callback
+        model.set_params(callback=callback)
+        yield []
 
-    patch.setattr(several, "show_progress", progress)
+    patch.setattr(several.OutputOptions, "progress", progress)
 
 
 def test_an_interrupted_fit_is_continued(result, tmp_path):
@@ -481,7 +482,7 @@ def test_file_names_of_domains_are_safe(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n=1,y\n2,y\n=1,z\n")
     described = {"r": {"data": str(tmp_path / "x.csv"), "places": {"a": "../up", "b": "blocks"}}}
     model = MultiIRM(random_state=0).fit(read_relations(described))
-    write_multi_tables(model.result_, tmp_path / "o")
+    write_tables(model.result_, tmp_path / "o")
     found = sorted(path.name for path in (tmp_path / "o").iterdir())
     assert found == ["_up.csv", "blocks.csv", "blocks_2.csv", "trace.csv"]
     assert '"\'=1"' in (tmp_path / "o" / "_up.csv").read_text()

@@ -16,6 +16,7 @@ from coblock.io.checkpoint import CheckpointError, StoredFit
 from coblock.io.codec import is_of_type
 from coblock.io.container import convert_refusals, has_format, require
 from coblock.io.model_file import ModelFileError
+from coblock.io.multi_checkpoint import StoredMultiFit
 from coblock.multi import MultiIRM
 
 PARAMETERS: dict[str, Any] = {  # the types that they have in a file
@@ -74,14 +75,6 @@ def resume(path: str | Path, *, callback: Any = None, keep: bool = False) -> Any
     CheckpointError
         With a sentence, where the file is not a checkpoint, damaged, or of another format.
     """
-    if has_format(path, multi_checkpoint.FORMAT):
-        with hold(path):
-            stored = multi_checkpoint.read(path)
-            several = MultiIRM(**stored.parameters, callback=callback, checkpoint=path)
-            several._continue(stored.fit)
-            if not keep:
-                Path(path).unlink(missing_ok=True)
-        return several
     with Unfinished.open(path) as unfinished:
         unfinished.model.set_params(callback=callback)
         unfinished.fit(keep=keep)
@@ -92,8 +85,8 @@ def resume(path: str | Path, *, callback: Any = None, keep: bool = False) -> Any
 class Unfinished:
     """A fit from a checkpoint, with its model, whose callback can still be set."""
 
-    model: IRM
-    stored: StoredFit
+    model: Any  # IRM or MultiIRM
+    stored: StoredFit | StoredMultiFit
 
     @classmethod
     @contextmanager
@@ -101,7 +94,10 @@ class Unfinished:
         """Lock and read a checkpoint; refuse one whose settings are not its parameters."""
         checkpoint.check_exists(path)
         with hold(path):
-            yield cls._read(path)
+            several = has_format(path, multi_checkpoint.FORMAT)
+            found = cls._read_several(path) if several else cls._read(path)
+            found.model.set_params(checkpoint=path)
+            yield found
 
     @classmethod
     def _read(cls, path: str | Path) -> "Unfinished":
@@ -112,12 +108,18 @@ class Unfinished:
             asked = IRM(**(model.get_params() | {"init": "spectral"}))._settings()
             same = replace(asked, init=settings.init, n_jobs=settings.n_jobs) == settings
             require(same, "its settings are not its parameters.")
-        return cls(model.set_params(checkpoint=path), stored)
+        return cls(model, stored)
+
+    @classmethod
+    def _read_several(cls, path: str | Path) -> "Unfinished":
+        stored = multi_checkpoint.read(path)
+        return cls(MultiIRM(**stored.parameters), stored)
 
     def fit(self, *, keep: bool) -> None:
         """Run the fit to its end; the checkpoint is removed unless it is to be kept."""
         self.model._continue(self.stored, keep=keep)
-        _set_features(self.model, feature_names=self.stored.feature_names)
+        if isinstance(self.stored, StoredFit):
+            _set_features(self.model, feature_names=self.stored.feature_names)
 
 
 def _make_estimator(parameters: Mapping[str, Any]) -> IRM:

@@ -187,9 +187,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         with multi_checkpoint.open_checkpoint(
             self.checkpoint, data, known, limits, settings
         ) as found:
-            self._continue(found or MultiFit(data, seed, limits, settings))
-            if not keep:
-                Path(self.checkpoint).unlink(missing_ok=True)
+            fit = found or MultiFit(data, seed, limits, settings)
+            stored = multi_checkpoint.StoredMultiFit(fit, self._stored_parameters())
+            self._continue(stored, keep=keep)
 
     def _run(self, fit: MultiFit, callback: Any) -> None:
         """Run a fit to its end on the threads that are asked for, and publish its result."""
@@ -207,13 +207,15 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             return None
         return lambda record: callback(binary_record(record, n_domains, settings))
 
-    def _continue(self, fit: MultiFit) -> None:
-        """Run a fit to its end, with checkpoints."""
-        path = Path(str(self.checkpoint))
-        stored = multi_checkpoint.StoredMultiFit(fit, self._stored_parameters())
+    def _continue(self, stored: multi_checkpoint.StoredMultiFit, *, keep: bool) -> None:
+        """Run a fit that is under way to its end, writing checkpoints."""
+        assert self.checkpoint is not None
+        path = Path(self.checkpoint)
         writer = checkpoint.CheckpointWriter(stored, path, callback=self.callback)
         writer.save()
-        self._run(fit, writer)
+        self._run(stored.fit, writer)
+        if not keep:
+            path.unlink(missing_ok=True)
 
     def predict(self, relation: str, /, **places: ArrayLike) -> Floats:
         """Return the predictive mean of cells: probabilities, mean counts or values.

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -36,7 +36,7 @@ LONGEST_STEM = 80  # characters of the name of a file
 
 
 def write_tables(
-    result: Result,
+    result: Result | MultiResult,
     folder: str | Path,
     *,
     kind: FileKind = "csv",
@@ -45,6 +45,7 @@ def write_tables(
     """Write the tables rows, columns, blocks and trace, and return the paths of the files.
 
     A relation with one set of objects has no table of columns, which would be that of the rows.
+    Several relations have a table for each domain instead of rows and columns.
 
     Each file is written completely or not at all; the folder is created if it does not exist.
     ``kind`` is "csv" or "parquet". In CSV files an apostrophe is put before a name that a
@@ -52,22 +53,13 @@ def write_tables(
     line break), unless ``formulas`` is True. Parquet files have the unchanged names.
     """
     check_choice("kind", kind, get_args(FileKind))
-    names = [field.name for field in fields(SweepRecord)]
-    trace = {name: [getattr(record, name) for record in result.trace] for name in names}
-    frames: dict[str, Any] = {what: to_frame(result, what) for what in tables_of(result)}
-    frames |= {"trace": make_frame(trace)}
-    return _write_frames(frames, Path(folder), kind, formulas=formulas)
-
-
-def _write_frames(
-    frames: "Mapping[str, pl.DataFrame]", folder: Path, kind: FileKind, *, formulas: bool
-) -> list[Path]:
-    """Write a file for each frame to a folder, which is created if it does not exist."""
+    folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         msg = f"The folder {folder} cannot be made: {error.strerror}. Choose another place."
         raise WriteError(msg) from error
+    frames = _multi_tables(result) if isinstance(result, MultiResult) else _tables(result)
     paths = {name: folder / f"{name}.{kind}" for name in frames}
     for name, frame in frames.items():
         data = to_csv(frame, formulas=formulas) if kind == "csv" else frame.write_parquet
@@ -75,8 +67,24 @@ def _write_frames(
     return list(paths.values())
 
 
-def write_json(result: Result, path: str | Path) -> None:
-    """Write one JSON object: a summary of the fit, and rows, columns and blocks as lists."""
+def write_json(result: Result | MultiResult, path: str | Path) -> None:
+    """Write one JSON object: a summary of the fit, and rows, columns and blocks as lists.
+
+    Several relations have domains, and relations with their blocks.
+    """
+    document = _multi_document(result) if isinstance(result, MultiResult) else _document(result)
+    write_atomic(path, json.dumps(document, allow_nan=False, indent=1).encode())
+
+
+def _tables(result: Result) -> "dict[str, pl.DataFrame]":
+    """Return all tables of a result by the names of their files, without extensions."""
+    names = [field.name for field in fields(SweepRecord)]
+    trace = {name: [getattr(record, name) for record in result.trace] for name in names}
+    frames = {what: to_frame(result, what) for what in tables_of(result)}
+    return frames | {"trace": make_frame(trace)}
+
+
+def _document(result: Result) -> dict[str, Any]:
     relation = result.relation
     summary = {
         "relation": relation.kind,
@@ -87,8 +95,7 @@ def write_json(result: Result, path: str | Path) -> None:
         "converged": bool(result.converged),
         "sweeps": len(result.trace),
     }
-    tables = {what: to_frame(result, what).to_dicts() for what in tables_of(result)}
-    write_atomic(path, json.dumps(summary | tables, allow_nan=False, indent=1).encode())
+    return summary | {what: to_frame(result, what).to_dicts() for what in tables_of(result)}
 
 
 def to_csv(frame: "pl.DataFrame", *, formulas: bool = False) -> bytes:
@@ -277,7 +284,7 @@ def multi_frame(result: MultiResult, domain: str | None, relation: str | None, l
     return make_frame(block_columns(result, relation), library)
 
 
-def multi_tables(result: MultiResult) -> "dict[str, pl.DataFrame]":
+def _multi_tables(result: MultiResult) -> "dict[str, pl.DataFrame]":
     """Return all tables of a result by the names of their files, without extensions."""
     import polars as pl
 
@@ -308,17 +315,9 @@ def multi_tables(result: MultiResult) -> "dict[str, pl.DataFrame]":
     return tables
 
 
-def write_multi_tables(
-    result: MultiResult, folder: Path, *, kind: FileKind = "csv", formulas: bool = False
-) -> None:
-    """Write a table for each domain, the blocks and the trace, as CSV or Parquet files."""
-    _write_frames(multi_tables(result), folder, kind, formulas=formulas)
-
-
-def write_multi_json(result: MultiResult, path: Path) -> None:
-    """Write one JSON object: a summary of the fit, the domains and the blocks of the relations."""
+def _multi_document(result: MultiResult) -> dict[str, Any]:
     data = result.data
-    document = {
+    return {
         "log_evidence": float(result.log_evidence),
         "converged": bool(result.converged),
         "sweeps": len(result.trace),
@@ -335,4 +334,3 @@ def write_multi_json(result: MultiResult, path: Path) -> None:
             for table in data.tables
         },
     }
-    write_atomic(path, json.dumps(document, allow_nan=False, indent=1).encode())

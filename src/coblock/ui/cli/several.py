@@ -1,31 +1,21 @@
 """Fit and use models of several relations: what the commands do when they are given such ones."""
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
-
-import typer
 
 from coblock.io import refuse
 from coblock.io.relation_files import parse_relations, read_description, read_relations
-from coblock.ui.cli import results
-from coblock.ui.cli.console import FIRST_WORDS, LOG_INTERVAL, NOT_CONVERGED, OutputOptions
+from coblock.ui.cli.console import OutputOptions
 from coblock.ui.cli.options import FitOptions, ReadOptions
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from coblock.io.atomic import Fill
     from coblock.io.tables import Relation
-    from coblock.model.multi_result import MultiRecord
     from coblock.multi import MultiIRM
 
 INTERRUPTED = "Interrupted. The same command continues the fit."
-TABLES = ("csv", "parquet")
 Described = dict[str, dict[str, Any]]
 METHOD = ("inference", "init", "refine", "burn_in", "tol", "max_iter")
 USED = ("relation", "max_clusters", "seed", "jobs", *METHOD)  # of a fit of several relations
@@ -107,34 +97,6 @@ def refuse_options(
         )
 
 
-def fit_several(
-    read: "Callable[[], dict[str, Relation]]",
-    out: Path,
-    fit_options: FitOptions,
-    output: OutputOptions,
-    *,
-    force: bool,
-    formulas: bool,
-    title: str | None,
-) -> None:
-    """Read and fit several relations, and write model, tables and reports to a folder."""
-    model = make_model(fit_options)
-    checkpoint = results.checkpoint_of(out)
-    with results.open_folder(out, force=force) as write:
-        relations = read()
-        model.set_params(checkpoint=checkpoint)
-        if checkpoint.exists():
-            output.note(f"The fit goes on from {checkpoint}, where it was interrupted.")
-        with show_progress(output) as callback:
-            model.set_params(callback=callback)
-            with results.interruptible(model, INTERRUPTED):
-                model._fit(relations, keep=True)
-        model.set_params(callback=None, checkpoint=None)
-        _write_folder(model, out, write, title=title or ", ".join(relations), formulas=formulas)
-        checkpoint.unlink(missing_ok=True)
-    show_several(model, out, output)
-
-
 def make_model(fit_options: FitOptions) -> "MultiIRM":
     """Return an estimator with these parameters."""
     from coblock.multi import MultiIRM
@@ -145,72 +107,6 @@ def make_model(fit_options: FitOptions) -> "MultiIRM":
         n_jobs=fit_options.jobs,
         **{name: getattr(fit_options, name) for name in METHOD},
     )
-
-
-def score_several(
-    described: Described,
-    fit_options: FitOptions,
-    output: OutputOptions,
-    protocol: dict[str, Any],
-) -> None:
-    """Hold out cells of all relations, fit the others and print the scores of each relation."""
-    from rich.console import Group
-    from rich.text import Text
-    from sklearn.exceptions import ConvergenceWarning
-
-    from coblock.analysis.evaluation import evaluate_several
-    from coblock.io import printable
-    from coblock.ui.terminal import evaluation_page
-
-    model, relations = make_model(fit_options), read_relations(described)
-    with show_progress(output) as callback, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.set_params(callback=callback)
-        found = evaluate_several(relations, model, seed=fit_options.seed, **protocol)
-    share, unconverged = protocol["share"], 0
-    for warning in caught:
-        if issubclass(warning.category, ConvergenceWarning):
-            unconverged += 1
-        else:
-            output.note(str(warning.message))
-    if unconverged:
-        note = f"{unconverged} of {protocol['runs']} fits had not converged"
-        output.note(f"{note} after {model.max_iter:,} sweeps. Increase --max-iter or --tol.")
-    pages = (
-        (Text(f"{printable(name)}\n"), evaluation_page(each, share), Text(""))
-        for name, each in found.items()
-    )
-    relations_data = {name: asdict(each) for name, each in found.items()}
-    data = {"relations": relations_data, "share": share, "converged": not unconverged}
-    output.show(lambda: Group(*(part for page in pages for part in page)), data)
-    if unconverged:
-        raise typer.Exit(NOT_CONVERGED)
-
-
-def resume_several(checkpoint: Path, out: Path, output: OutputOptions, *, formulas: bool) -> None:
-    """Continue the fit of a checkpoint, and write the folder."""
-    from coblock.loading import resume
-
-    with results.open_folder(out, force=True) as write:
-        try:
-            with show_progress(output) as callback:
-                model = resume(checkpoint, callback=callback, keep=True)
-        except KeyboardInterrupt as error:
-            raise KeyboardInterrupt(INTERRUPTED) from error
-        model.set_params(callback=None, checkpoint=None)
-        _write_folder(model, out, write, title=", ".join(model.relations_), formulas=formulas)
-        checkpoint.unlink(missing_ok=True)
-    show_several(model, out, output)
-
-
-def _write_folder(
-    model: "MultiIRM", out: Path, write: Callable[["Fill"], None], *, title: str, formulas: bool
-) -> None:
-    """Write the files of a result, and remove those of an earlier one that it does not have."""
-    stale = files_in(out)
-    write(fill_several(model, title=title, formulas=formulas))
-    for name in stale.difference(files_of_several(model)):
-        (out / name).unlink(missing_ok=True)
 
 
 def parse_limits(text: str | None) -> int | dict[str, int] | None:
@@ -231,131 +127,6 @@ def parse_limits(text: str | None) -> int | dict[str, int] | None:
     except ValueError:
         msg = f"--max-clusters must be a number, or DOMAIN=N,DOMAIN=N, but is {text!r}."
         raise ValueError(msg) from None
-
-
-@contextmanager
-def show_progress(output: OutputOptions) -> Iterator[Callable[["MultiRecord"], None]]:
-    """Yield a callback that shows the last sweep; not on a terminal, a line every few seconds.
-
-    Warnings about the data are notes. Fits that have not converged are noted at the end.
-    """
-    from rich.console import Console
-    from sklearn.exceptions import ConvergenceWarning
-
-    console, printed = Console(stderr=True), -LOG_INTERVAL
-
-    def line(record: "MultiRecord") -> str:
-        clusters = " x ".join(map(str, record.clusters))
-        return (
-            f"sweep {record.sweep}, {record.phase}, {clusters} clusters, "
-            f"log evidence {record.log_evidence:,.0f}"
-        )
-
-    def log(record: "MultiRecord") -> None:
-        nonlocal printed
-        if monotonic() - printed >= LOG_INTERVAL:
-            printed = monotonic()
-            output.say(line(record))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.showwarning = lambda message, *_, **__: output.note(str(message))
-        if output.quiet or not console.is_terminal:
-            yield log
-            return
-        with console.status(FIRST_WORDS) as status:
-            yield lambda record: status.update(line(record))
-
-
-def fill_several(model: "MultiIRM", *, title: str, formulas: bool) -> "Fill":
-    """Return a function that writes model, reports and tables to a folder."""
-    from coblock.io.export import write_multi_tables
-
-    def fill(staging: Path) -> None:
-        model.save(staging / results.MODEL)
-        write_multi_tables(model.result_, staging, formulas=formulas)
-        for name in (results.REPORT, results.MARKDOWN):
-            model.report(staging / name, title=title)
-
-    return fill
-
-
-def files_of_several(model: "MultiIRM") -> list[str]:
-    """Return the names of the files of a result."""
-    from coblock.io.export import file_stems
-
-    domains = [f"{stem}.csv" for stem in file_stems(model.result_.data.domain_names)]
-    return [results.MODEL, results.REPORT, results.MARKDOWN, *domains, "blocks.csv", "trace.csv"]
-
-
-def files_in(folder: Path) -> set[str]:
-    """Return the names that files of an earlier result in a folder have."""
-    from coblock.io.container import has_format
-    from coblock.io.model_file import MULTI_FORMAT
-
-    names = set(results.FILES)
-    if has_format(folder / results.MODEL, MULTI_FORMAT):
-        names.update(files_of_several(load_several(folder)))
-    return names
-
-
-def load_several(folder: Path) -> "MultiIRM":
-    """Load a model of several relations."""
-    model: MultiIRM = results.load_model(folder)
-    return model
-
-
-def show_several(model: "MultiIRM", out: Path, output: OutputOptions) -> None:
-    """Print the result of a fit; exit with code 1 if it has not converged."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from coblock.io import printable
-    from coblock.ui.terminal import path_line
-
-    complete = model.converged_ or model.inference == "gibbs" or model.tol == 0.0
-    if not complete:
-        output.note(
-            f"The fit had not converged after {model.n_iter_:,} sweeps. The result is written. "
-            f"For a better one, fit with a larger --max-iter (it was {model.max_iter:,})."
-        )
-    summary = "\n".join(printable(line) for line in model.summary().splitlines())
-    report = (out / results.REPORT).resolve()
-    data = {
-        "domains": {
-            name: {"objects": int(found.labels.size), "clusters": found.n_clusters}
-            for name, found in model.domains_.items()
-        },
-        "relations": {
-            name: {
-                "places": found.places,
-                "likelihood": found.likelihood,
-                "log_evidence": float(found.log_evidence),
-            }
-            for name, found in model.relations_.items()
-        },
-        "converged": bool(model.converged_),
-        "sweeps": model.n_iter_,
-        "seconds": model.result_.trace[-1].seconds,
-        "log_evidence": float(model.log_evidence_),
-        "files": {name: str(out / name) for name in files_of_several(model)},
-    }
-    output.show(lambda: Group(Text(summary), path_line("\nReport: ", report)), data)
-    if not complete:
-        raise typer.Exit(NOT_CONVERGED)
-
-
-def export_several(result: Any, to: Any, out: Path, *, force: bool, formulas: bool) -> None:
-    """Write the tables of a result for other programs."""
-    from coblock.io.export import write_multi_json, write_multi_tables
-
-    if to == "json":
-        write_multi_json(result, out)
-    elif to in TABLES:
-        with results.open_folder(out, force=force) as write:
-            write(lambda new: write_multi_tables(result, new, kind=to, formulas=formulas))
-    else:
-        refuse(f"--to {to} is for one relation. Export several as csv, parquet or json.")
 
 
 def choose_relation(model: "MultiIRM", relation: str | None) -> str:
