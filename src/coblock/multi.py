@@ -302,10 +302,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def report(self, path: str | Path, *, title: str | None = None) -> None:
         """Write the report: one HTML file that needs no network, or Markdown (``.md``)."""
         check_is_fitted(self)
-        from coblock.ui.report.multi import write_multi_report
+        from coblock.ui.report import write_report
 
-        settings = self.get_params(deep=False)
-        write_multi_report(self.result_, path, settings=settings, title=title)
+        write_report(self.result_, path, settings=self.get_params(deep=False), title=title)
 
     def plot_blocks(self, relation: str, ax: Any = None) -> Any:
         """Draw the predictive mean of every block of a relation of two places."""

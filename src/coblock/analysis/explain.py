@@ -150,7 +150,7 @@ def _profiles(result: Result, d: int) -> list[Profile]:
             single = _object_features(objects, k) if objects else ([], [], [])
             directions[k].append(Direction(verb, clusters, *single))
     near = _nearest(result, d)
-    unsure = _unsure(q[:, :K], label, certainty, members)
+    unsure = _unsure(q[:, :K], certainty, members)
     sure = [float(certainty[some].mean()) for some in members]
     sizes = [some.size for some in members]
     columns = zip(range(K), sizes, sure, members, directions, near, unsure, strict=True)
@@ -251,9 +251,7 @@ def _nearest(result: Result, d: int) -> list[list[tuple[int, float]]]:
     return found
 
 
-def _unsure(
-    q: Floats, label: Indices, certainty: Floats, members: list[NDArray[np.int64]]
-) -> list[list[Unsure]]:
+def _unsure(q: Floats, certainty: Floats, members: list[NDArray[np.int64]]) -> list[list[Unsure]]:
     """Return the least certain members of each cluster with their next probable cluster."""
     found: list[list[Unsure]] = []
     for k, some in enumerate(members):

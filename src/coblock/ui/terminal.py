@@ -16,8 +16,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from coblock.analysis import typical_members
-from coblock.analysis.description import Description
+from coblock.analysis.description import Description, typical_members
 from coblock.analysis.evaluation import Evaluation
 from coblock.analysis.explain import describe_certainty, describe_structure
 from coblock.estimator import IRM

@@ -28,7 +28,6 @@ EDGES_HELP = (
     ".sqlite, .duckdb, .json, .jsonl, .nt, .mtx, .npz, .graphml or .gml; file.db::table; - for "
     "text from standard input."
 )
-EdgesFile = Annotated[Path, Argument(help=EDGES_HELP, metavar="EDGES")]
 FitFile = Annotated[
     Path | None,
     Argument(

@@ -104,11 +104,8 @@ def write_result(
         model.save(staging / MODEL)
         write_tables(model.result_ if found is None else found.result, staging, formulas=formulas)
         for name in (REPORT, MARKDOWN):
-            if found is None:
-                model.report(staging / name, title=title)
-            else:
-                given = model.get_params(deep=False)
-                write_report(found, staging / name, settings=given, title=title)
+            given = model.get_params(deep=False)
+            write_report(found or model.result_, staging / name, settings=given, title=title)
         if found is not None:
             tables = (found.table(), found.feature_table(), found.tree_table())
             for name, table in zip(DESCRIPTIONS, tables, strict=True):
