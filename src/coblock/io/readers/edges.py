@@ -11,7 +11,6 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from coblock.io import shorten
-from coblock.io.readers.arrow import check_file, check_stream
 from coblock.io.readers.names import NumberedNames, collect_names
 
 if TYPE_CHECKING:
@@ -244,7 +243,7 @@ def scan_table(path: Path, limits: "Limits") -> "pl.LazyFrame":
         else:
             content = path.read_bytes()
             is_file = content.startswith(b"ARROW1")
-            limits.check_unpacked((check_file if is_file else check_stream)(content), path)
+            limits.check_arrow(content, path, is_file=is_file)
             lazy = (pl.read_ipc if is_file else pl.read_ipc_stream)(content).lazy()
             limits.check_columns(len(lazy.collect_schema()), path)
     return lazy
