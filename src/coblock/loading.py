@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -13,27 +12,10 @@ from coblock.estimator import IRM
 from coblock.io import checkpoint, model_file, multi_checkpoint
 from coblock.io.atomic import hold
 from coblock.io.checkpoint import CheckpointError, StoredFit
-from coblock.io.codec import is_of_type
 from coblock.io.container import convert_refusals, has_format, require
-from coblock.io.model_file import ModelFileError
+from coblock.io.model_file import PARAMETERS, ModelFileError
 from coblock.io.multi_checkpoint import StoredMultiFit
 from coblock.multi import MultiIRM
-
-PARAMETERS: dict[str, Any] = {  # the types that they have in a file
-    **dict.fromkeys(("relation", "inference", "init", "prior", "variance"), str),
-    **dict.fromkeys(("hyperparameters", "likelihood"), str),
-    **dict.fromkeys(("refine", "warm_start", "verbose"), bool | int),
-    **dict.fromkeys(("max_iter", "n_init"), int),
-    "degree_corrected": bool | str,
-    **dict.fromkeys(("burn_in", "n_jobs", "random_state"), int | None),
-    **{"binarize": float | int | None, "tol": float | int},
-    **{"max_clusters": int | tuple[int, int] | None, "batch_size": int | tuple[int, int] | str},
-    "concentration": float | int | tuple[float | int, ...] | None,
-    **dict.fromkeys(
-        ("block_prior", "hyperprior", "block_hyperprior"), tuple[float | int, ...] | None
-    ),
-    **dict.fromkeys(("checkpoint", "callback", "engine"), NoneType),
-}
 
 
 def load(path: str | Path) -> Any:
@@ -127,8 +109,7 @@ def _make_estimator(parameters: Mapping[str, Any]) -> IRM:
     unknown = sorted(set(parameters) - set(PARAMETERS))
     found = f"it has {len(unknown)} parameters that this version of coblock does not know"
     require(not unknown, f"{found}; the first is {''.join(unknown[:1])[:40]!r}. Update coblock.")
-    for name, value in parameters.items():
-        require(is_of_type(value, PARAMETERS[name]), f"its parameter {name} is of the wrong type.")
+    model_file.check_types(parameters, PARAMETERS)
     return IRM(**parameters)
 
 

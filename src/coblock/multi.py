@@ -320,13 +320,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
 
     def _stored_parameters(self) -> dict[str, Any]:
         """Return the parameters that files hold."""
-        limit, seed = self.max_clusters, self.random_state
-        if isinstance(limit, Mapping):
-            limit = {name: int(each) for name, each in limit.items()}
-        given = {**{name: getattr(self, name) for name in PASSED_ON}, "max_clusters": limit}
-        given["random_state"] = int(seed) if isinstance(seed, int | np.integer) else None
-        numbers = {name: x.item() for name, x in given.items() if isinstance(x, np.generic)}
-        return {**given, **numbers}
+        return {name: getattr(self, name) for name in model_file.MULTI_PARAMETERS}
 
     def _limits(self, data: Dataset) -> tuple[int | None, ...]:
         """Return the most clusters of each domain."""

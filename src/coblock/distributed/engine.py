@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from coblock.distributed import memberships, tasks
 from coblock.distributed.client import address_of, connect, plain_errors
-from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels, match_labels
+from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels
 from coblock.distributed.loader import load_shards
 from coblock.distributed.memberships import ShardMemberships
 from coblock.distributed.multi_engine import ShareScorer, open_shares
@@ -158,7 +158,7 @@ class DaskEngine:
             return pool.send_labels(present, clusters)
 
         pool.grow()
-        pool.log.continue_from(labels, match_labels)
+        pool.log.continue_from(labels, lambda old, new: new.map_from(old))
         assert uniform is None or isinstance(uniform, UniformDraws)
         update = partial(tasks.give_labels, probability=probability is not None)
         batches = self._batches(pool, update, uniform, count=relation.repeated)

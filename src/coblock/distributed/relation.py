@@ -86,10 +86,6 @@ class ShardPool:
         self._last = self.submit(name, task, targets, *arguments)
         return gather_results(self.client, self._last)
 
-    def join(self, d: int, results: list[np.ndarray]) -> np.ndarray:
-        """Return one array over all objects of a domain from those of its shards."""
-        return tasks.join_shards(self.layouts[d], results)
-
     def send_labels(self, labels: list[Any], clusters: tuple[int, ...]) -> Future:
         """Return the task whose result is the snapshot of these labels; each is sent once.
 
@@ -306,9 +302,10 @@ class ShardedRelation(TwoPlaces):
 
     def cells_by_object(self, d: int) -> list[NDArray[Any]]:
         """Return the numbers of links and of unseen cells of each row, or column where d is 1."""
-        domain, place = d % len(self.sizes), -d
-        counts = self.pool.map("describe", tasks.count_by_object, self.pool.shards[domain], place)
-        return [self.pool.join(domain, list(part)) for part in zip(*counts, strict=True)]
+        pool, domain, place = self.pool, d % len(self.sizes), -d
+        counts = pool.map("describe", tasks.count_by_object, pool.shards[domain], place)
+        layout = pool.layouts[domain]
+        return [tasks.join_shards(layout, list(part)) for part in zip(*counts, strict=True)]
 
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes the data from others: shape, names, cells of every object."""

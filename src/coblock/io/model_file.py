@@ -10,6 +10,7 @@ relations and parameters; the tensors hold names, cells, labels, hyperparameters
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -82,17 +83,25 @@ MULTI_FORMAT = FORMAT._replace(
         **{"converged": bool, "samples": int},
     },
 )
-MULTI_PARAMETERS: dict[str, Any] = {
-    "max_clusters": int | dict | None,
-    "max_iter": int,
-    "random_state": int | None,
+PARAMETERS: dict[str, Any] = {  # of IRM, the types that they have in a file
+    **dict.fromkeys(("relation", "inference", "init", "prior", "variance"), str),
+    **dict.fromkeys(("hyperparameters", "likelihood"), str),
+    **dict.fromkeys(("refine", "warm_start", "verbose"), bool | int),
+    **dict.fromkeys(("max_iter", "n_init"), int),
+    "degree_corrected": bool | str,
+    **dict.fromkeys(("burn_in", "n_jobs", "random_state"), int | None),
+    **{"binarize": float | int | None, "tol": float | int},
+    **{"max_clusters": int | tuple[int, int] | None, "batch_size": int | tuple[int, int] | str},
+    "concentration": float | int | tuple[float | int, ...] | None,
+    **dict.fromkeys(
+        ("block_prior", "hyperprior", "block_hyperprior"), tuple[float | int, ...] | None
+    ),
+    **dict.fromkeys(("checkpoint", "callback", "engine"), NoneType),
 }
-METHOD_PARAMETERS: dict[str, Any] = {  # files of earlier versions have none of them
-    "inference": str,
-    "init": str,
-    "refine": bool,
-    "burn_in": int | None,
-    "tol": float | int,
+METHOD_PARAMETERS = ("inference", "init", "refine", "burn_in", "tol")  # not in early files
+MULTI_PARAMETERS: dict[str, Any] = {  # of MultiIRM
+    **{name: PARAMETERS[name] for name in ("max_iter", "random_state", *METHOD_PARAMETERS)},
+    **{"refine": bool, "max_clusters": int | dict | None},
 }
 
 
@@ -167,8 +176,8 @@ def _check_header(header: Header, tensors: Tensors) -> None:
 def plain_parameters(parameters: Parameters) -> dict[str, object]:
     """Return the parameters of an estimator as JSON can express them.
 
-    Numbers, texts and pairs of numbers are stored. A start from labels or from a model
-    becomes ``"given"``, a checkpoint (a path may be private) and any other object None.
+    Numbers, texts, pairs of numbers and numbers by name are stored. A start from labels or from a
+    model becomes ``"given"``, a checkpoint (a path may be private) and any other object None.
     """
     plain: dict[str, object] = {}
     for name, value in parameters.items():
@@ -176,6 +185,8 @@ def plain_parameters(parameters: Parameters) -> dict[str, object]:
         pair: Any = value if isinstance(value, tuple | list) else [None]
         if name == "init":
             plain[name] = single if isinstance(single, str) else "given"
+        elif isinstance(value, Mapping):
+            plain[name] = {key: int(number) for key, number in value.items()}
         elif all(isinstance(x, int | float | np.number) for x in pair):
             plain[name] = [x.item() if isinstance(x, np.generic) else x for x in pair]
         else:
@@ -333,7 +344,7 @@ def save_multi(result: MultiResult, path: str | Path, parameters: Parameters) ->
     tensors |= {f"membership_{d}": q for d, q in enumerate(result.soft or ())}
     entries = stored_data.data_entries(data) | {
         "phases": [record.phase for record in result.trace],
-        "parameters": dict(parameters),
+        "parameters": plain_parameters(parameters),
         "log_evidence": float(result.log_evidence),
         "converged": bool(result.converged),
         "samples": len(result.samples),
@@ -351,11 +362,17 @@ def load_multi(path: str | Path) -> tuple[MultiResult, dict[str, Any]]:
 
 def check_multi_parameters(parameters: Header) -> None:
     """Refuse parameters that are not those of a MultiIRM."""
-    kinds = MULTI_PARAMETERS | METHOD_PARAMETERS
-    fits = set(parameters) in (set(MULTI_PARAMETERS), set(kinds))
+    missing = set(MULTI_PARAMETERS) ^ set(parameters)
+    fits = missing in (set(), set(METHOD_PARAMETERS))
     require(fits, "its parameters are not those of a model.")
+    check_types(parameters, MULTI_PARAMETERS)
+
+
+def check_types(parameters: Parameters, kinds: Mapping[str, Any]) -> None:
+    """Refuse parameters of other types."""
     for name, value in parameters.items():
-        require(isinstance(value, kinds[name]), f"its parameter {name} has another type.")
+        right = codec.is_of_type(value, kinds[name])
+        require(right, f"its parameter {name} is of the wrong type.")
 
 
 def _read_multi_result(header: Header, tensors: StoredTensors) -> MultiResult:
