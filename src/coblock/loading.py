@@ -15,6 +15,7 @@ from coblock.io.checkpoint import CheckpointError, StoredFit
 from coblock.io.container import convert_refusals, has_format, require
 from coblock.io.model_file import PARAMETERS, ModelFileError
 from coblock.io.multi_checkpoint import StoredMultiFit
+from coblock.model.multi_result import MultiResult
 from coblock.multi import MultiIRM
 
 
@@ -26,12 +27,11 @@ def load(path: str | Path) -> Any:
     ModelFileError
         With a sentence, where the file is not a model, damaged, or of a newer version.
     """
-    if has_format(path, model_file.MULTI_FORMAT):
-        result, parameters = model_file.load_multi(path)
-        several = MultiIRM(**parameters)
-        several._publish(result)
-        return several
     stored = model_file.load(path)
+    if isinstance(stored.result, MultiResult):
+        several = MultiIRM(**stored.parameters)
+        several._publish(stored.result)
+        return several
     with convert_refusals(path, "a model", ModelFileError):
         model = _make_estimator(stored.parameters)
     model._publish(stored.result)

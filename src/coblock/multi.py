@@ -316,7 +316,7 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file for :func:`coblock.load`, whole or not at all."""
         check_is_fitted(self)
-        model_file.save_multi(self.result_, path, self._stored_parameters())
+        model_file.save(self.result_, path, self._stored_parameters())
 
     def _stored_parameters(self) -> dict[str, Any]:
         """Return the parameters that files hold."""

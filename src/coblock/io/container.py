@@ -110,11 +110,11 @@ def convert_refusals(path: object, what: str, kind: type[ValueError]) -> Iterato
         raise kind(shorten(f"{path} cannot be used as {what}: {reason}")) from error
 
 
-def read_container(path: Path, form: Format) -> tuple[Header, Tensors]:
-    """Return header and tensors of a file of this format that agrees with its digest."""
+def read_container(path: Path, *forms: Format) -> tuple[Header, Tensors]:
+    """Return header and tensors of a file of one of these formats that agrees with its digest."""
     require(S_ISREG(path.stat().st_mode), "it is not a file.")
     with safe_open(path, framework="numpy") as file:
-        header = _parse_header((file.metadata() or {}).get(KEY), form)
+        form, header = _parse_header((file.metadata() or {}).get(KEY), forms)
         types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
         wrong = [kind for kind in types.values() if kind not in TYPES.values()]
         require(not wrong, f"{len(wrong)} of its tensors have the wrong type.")
@@ -124,8 +124,8 @@ def read_container(path: Path, form: Format) -> tuple[Header, Tensors]:
     return header, tensors
 
 
-def _parse_header(text: str | None, form: Format) -> Header:
-    """Return the header; it has this format and version, and every entry has its type."""
+def _parse_header(text: str | None, forms: Sequence[Format]) -> tuple[Format, Header]:
+    """Return the format and the header, which has its version; every entry has its type."""
     require(text is not None, "it was not written by coblock.")
     try:
         header = json.loads(str(text), parse_constant=int)  # which refuses NaN and Infinity
@@ -134,7 +134,9 @@ def _parse_header(text: str | None, form: Format) -> Header:
         raise InvalidFileError(msg) from error
     require(isinstance(header, dict), "its header is not a JSON object.")
     require("format" in header, "it was not written by coblock.")
-    require(header["format"] == form.name, f"it is a {str(header['format'])[:40]} file.")
+    form = next((form for form in forms if form.name == header["format"]), None)
+    require(form is not None, f"it is a {str(header['format'])[:40]} file.")
+    assert form is not None
     version = header.get("version")
     require(type(version) is int and version > 0, "its version is not a number.")
     read = f"it has format {str(version)[:20]}, but this coblock knows {form.known}."
@@ -144,7 +146,7 @@ def _parse_header(text: str | None, form: Format) -> Header:
     require(not wrong, f"its header lacks {', '.join(sorted(wrong))}, or has them in another form.")
     foreign = sorted(set(header) - set(entries))
     require(not foreign, f"its header has {len(foreign)} entries too many: {foreign[:3]!r:.100}.")
-    return header
+    return form, header
 
 
 def has_format(path: str | PathLike[str], form: Format) -> bool:
