@@ -68,12 +68,10 @@ def write_report(
     _check_page(path)
     found, markdown = describe(found) if isinstance(found, Result) else found, path.suffix == ".md"
     title = title or default_title(found)
-    if isinstance(found, MultiResult):
-        page = (
-            multi.render_markdown(found, title)
-            if markdown
-            else multi.render(found, settings, title)
-        )
+    if isinstance(found, MultiResult) and markdown:
+        page = multi.render_multi_markdown(found, title)
+    elif isinstance(found, MultiResult):
+        page = multi.render_multi(found, settings, title)
     elif markdown:
         page = render_markdown(found, title=title)
     else:

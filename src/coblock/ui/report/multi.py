@@ -50,7 +50,7 @@ class BlockLine:
     shade: int
 
 
-def render(result: MultiResult, settings: Mapping[str, object], title: str) -> str:
+def render_multi(result: MultiResult, settings: Mapping[str, object], title: str) -> str:
     """Return the HTML of the report."""
     return load_template("multi.html.j2").render(
         page_frame(title, wrap_scripts("multi"), settings),
@@ -190,7 +190,7 @@ def _heat_map(blocks: list[BlockLine], shape: tuple[int, ...]) -> dict[str, Any]
     }
 
 
-def render_markdown(result: MultiResult, title: str) -> str:
+def render_multi_markdown(result: MultiResult, title: str) -> str:
     """Return the report as Markdown: domains with their clusters, then relations."""
     lines = [
         f"# {escape(style.truncate(title, MAX_TITLE))}",
