@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from distributed import Worker, get_worker
 
 from coblock.io import container
@@ -94,8 +95,6 @@ def save_copy(path: Path, edges: FileEdges) -> None:
 
 def load_copy(path: Path) -> FileEdges:
     """Return the edges of a copy, which must agree with its digest."""
-    import polars as pl
-
     with convert_refusals(path, "a copy of edges", InvalidFileError):
         header, tensors = container.read_container(path, FORM)
         sizes = header["sizes"]

@@ -36,12 +36,11 @@ from coblock.inference.engine import Answer, Item, Schedule, SoftSweep, Split
 from coblock.inference.settings import SEARCH, Settings
 from coblock.inference.singular import Products
 from coblock.io import refuse
-from coblock.io.readers import Reader
-from coblock.io.readers.edges import Columns
-from coblock.io.readers.text import TextLayout
+from coblock.io.readers.reader import Columns, Reader, TextLayout
 from coblock.kernels import Floats, Indices, moves
 from coblock.kernels.cvb0 import BatchResult
 from coblock.kernels.moves import SideCounts
+from coblock.model.checks import Kind
 from coblock.model.dataset import Dataset
 from coblock.model.partition import Partition
 from coblock.model.relation import RelationData
@@ -95,7 +94,7 @@ class DaskEngine:
     schedule: Schedule = field(default_factory=Schedule, init=False, repr=False)
 
     def open(
-        self, X: Any, unseen: Any, kind: str, binarize: float | None, settings: Settings
+        self, X: Any, unseen: Any, kind: Kind, binarize: float | None, settings: Settings
     ) -> ShardedRelation:
         """Load the edges of a folder on the workers and set the schedule for them."""
         _refuse_local_options(settings, X, unseen)

@@ -7,9 +7,10 @@ from itertools import accumulate
 from operator import attrgetter, itemgetter
 from os import fstat
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import polars as pl
 from distributed import Client, Future, get_worker
 
 from coblock.distributed.client import ClusterError, gather_results, task_key
@@ -18,11 +19,12 @@ from coblock.distributed.relation import Layouts, ShardedRelation, ShardPool, co
 from coblock.distributed.replication import DOMAINS, Shards
 from coblock.distributed.tasks import Shard, ShardLayout
 from coblock.io import refuse
-from coblock.io.readers import Reader, indexing
-from coblock.io.readers.edges import refuse as refuse_edges
+from coblock.io.readers import indexing
 from coblock.io.readers.indexing import LINK, IndexedEdges, States
+from coblock.io.readers.limits import refuse as refuse_edges
+from coblock.io.readers.reader import Reader
 from coblock.kernels import Incidence, Indices
-from coblock.model.checks import Kind, check_shape
+from coblock.model.checks import check_shape
 
 BATCHES = 4  # per sweep and domain; fewer than on one machine, because a batch costs more here
 SUFFIXES = (".parquet", ".csv", ".tsv", ".txt", ".edges", ".npz", ".gz", ".zst")
@@ -91,8 +93,7 @@ def load_shards(
         warnings.warn(f"{told} {reader.relation} relations is unseen.", UserWarning, stacklevel=2)
     names = pool.submit("names", take_names, numbered)
     shape = (layouts[0].size, layouts[-1].size)
-    kind = cast(Kind, reader.relation)
-    return ShardedRelation(kind, shape, links, unseen, pool, (names[0], names[-1]))
+    return ShardedRelation(reader.relation, shape, links, unseen, pool, (names[0], names[-1]))
 
 
 def build_shards(
@@ -176,8 +177,6 @@ def read_file(source: SourceFile, reader: Reader, copies: str) -> FileEdges:
 
 def read_source(source: SourceFile, reader: Reader) -> FileEdges:
     """Read the edges of one file, which must not have changed, and number the names in it."""
-    import polars as pl
-
     try:
         source.check_unchanged()
         found = reader.read(source.path)
@@ -279,8 +278,6 @@ def build_shard(
 
 def take_names(index: NameIndex) -> Any:
     """Return the names of the objects of a domain as a polars series, None for matrices."""
-    import polars as pl
-
     return None if index.names is None else pl.Series(index.names, dtype=pl.String)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.io import refuse
-from coblock.io.readers.text import DELIMITERS
+from coblock.io.readers import DELIMITERS
 from coblock.model.checks import open_frame
 from coblock.model.dataset import as_name
 from coblock.model.likelihoods import quoted

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coblock.io import refuse
 
 if TYPE_CHECKING:
-    from coblock.io.readers import Reader
+    from coblock.io.readers.reader import Reader
     from coblock.io.tables import Relation
 
 KEYS: dict[str, tuple[tuple[type, ...], str]] = {  # types in a TOML file, and their name

@@ -1,26 +1,31 @@
-"""Limits on columns and unpacked bytes: no small file exhausts time or memory.
+"""Errors of readers; limits on columns and bytes: no small file exhausts time or memory.
 
 The messages of Arrow files and streams are checked before polars reads them: it allocates the
 lengths that a message names, and ends the process if that is impossible. The layout of a message is
 that of Message.fbs and Schema.fbs of Arrow, in flatbuffers.
 """
 
+import errno
 import gzip
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from struct import unpack_from
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coblock.io.readers.edges import convert_errors, refuse
+from coblock.io import shorten
 
 RATIO = 100  # unpacked bytes per byte of a file that are always allowed; edges have 3 to 30
 _CHUNK = 1 << 24
+_MAX_LENGTH = 160  # characters that are quoted from a foreign message
+# The file system failed, not the content: these errors are passed on.
+_SYSTEM_ERRORS = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOENT, errno.EPERM}
 _WORKBOOKS = (".xlsx", ".xlsm")
 _ZIPPED = dict.fromkeys(_WORKBOOKS, "a workbook")
 _ZIPPED[".npz"] = "a sparse matrix in an npz file"
@@ -32,6 +37,42 @@ _ZSTD_FRAME, _ZSTD_SKIPPABLE, _ZSTD_BLOCK = 0xFD2FB528, 0x184D2A50, 1 << 17
 
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # types of Arrow messages that have arrays
 _MOST_ROWS = 2**31
+
+
+class ReadError(ValueError):
+    """The input is not a relation; the message says what is wrong, where, and what to do."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(shorten(sentence))
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Refuse the input for the reason in ``sentence``."""
+    raise ReadError(sentence)
+
+
+@contextmanager
+def convert_errors(what: str) -> Iterator[None]:
+    """Convert any exception of another package into a :class:`ReadError` that begins with ``what``.
+
+    Damaged files cause more exceptions than their readers document, including panics of polars.
+    """
+    from polars.exceptions import PanicException
+
+    try:
+        yield
+    except ReadError:
+        raise
+    except (Exception, PanicException) as error:
+        system = isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS
+        missing = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
+        if system or missing:  # the message names the package
+            raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
+        if len(reason) > _MAX_LENGTH:
+            reason = reason[: _MAX_LENGTH - 4] + " ..."
+        msg = f"{what}: {reason.rstrip('.')}."
+        raise ReadError(msg) from error
 
 
 @dataclass(frozen=True)

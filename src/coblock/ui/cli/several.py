@@ -56,22 +56,21 @@ def read_one(
     edges: Path, read_options: ReadOptions, fit_options: FitOptions, output: OutputOptions
 ) -> "dict[str, Relation]":
     """Read one relation with values that are not binary; print what was read."""
-    from coblock.io.readers import Reader
-    from coblock.io.readers.edges import Columns
     from coblock.io.readers.limits import Limits
-    from coblock.io.readers.text import TextLayout
+    from coblock.io.readers.reader import Columns, Reader, TextLayout
     from coblock.io.relation_files import read_single
     from coblock.model.checks import KINDS, check_choice
 
+    kind: Any = fit_options.kind
     check_choice("--likelihood", fit_options.likelihood, LIKELIHOODS)
-    check_choice("--relation", fit_options.kind, KINDS)
+    check_choice("--relation", kind, KINDS)
     given = read_options
     text = TextLayout(given.delimiter, given.header, given.encoding)
     columns = Columns(given.row, given.column, given.value)
     limits = Limits(given.max_columns, given.max_unpacked)
     how: tuple[Any, ...] = (given.chosen_layout, given.absent, given.query)
-    reader = Reader(fit_options.kind, columns, None, text, limits, *how)
-    relation, notes = read_single(edges, fit_options.kind, fit_options.likelihood, reader)
+    reader = Reader(kind, columns, None, text, limits, *how)
+    relation, notes = read_single(edges, kind, fit_options.likelihood, reader)
     name = "standard input" if str(edges) == "-" else edges.stem
     relation.read(name)
     output.say(f"{name}: {relation!r}")
