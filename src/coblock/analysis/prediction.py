@@ -38,8 +38,8 @@ def link_probability(result: Result, rows: Positions, columns: Positions) -> Flo
 
 
 def _pair_probability(result: Result, rows: Positions, columns: Positions) -> Any:
-    if result.degrees is not None and result.degrees.model is not None:
-        return corrected_probability(result, result.degrees.model, rows, columns)
+    if (model := degree_model(result)) is not None:
+        return corrected_probability(result, model, rows, columns)
     samples, probability = result.samples, result.block_probability
     if samples:  # the mean over the kept samples of a Gibbs chain
         found = (s.probability[s.labels[0][rows], s.labels[-1][columns]] for s in samples)
@@ -81,8 +81,8 @@ def _score_columns(result: Result, rows: Positions, *, exclude_seen: bool) -> An
     """Return the link probabilities of some rows with every column; -1 for excluded columns."""
     samples, q_row, q_col = result.samples, result.memberships[0], result.memberships[-1]
     score: Any
-    if result.degrees is not None and result.degrees.model is not None:
-        score = corrected_table(result, result.degrees.model, rows)
+    if (model := degree_model(result)) is not None:
+        score = corrected_table(result, model, rows)
     elif samples:
         found = (s.probability[s.labels[0][rows]][:, s.labels[-1]] for s in samples)
         score = sum(found) / len(samples)
@@ -167,8 +167,8 @@ def fold_in(result: Result, new: BinaryRelation) -> Floats:
     The prior is that of the fit, given that a new row is in a fitted cluster (MODEL 4,
     eq:IRM_2dom_Gibbs_z_1_1).
     """
-    if result.degrees is not None and result.degrees.model is not None:
-        return fold_in_degrees(result, result.degrees.model, new)
+    if (model := degree_model(result)) is not None:
+        return fold_in_degrees(result, model, new)
     return np.asarray(softmax(_score_rows(result, new)[0], axis=1))
 
 
@@ -177,7 +177,7 @@ def log_probability_of_rows(result: Result, new: BinaryRelation) -> Floats:
 
     It is that of the row in each fitted cluster, averaged with the prior of :func:`fold_in`.
     """
-    if result.degrees is not None and result.degrees.model is not None:
+    if degree_model(result) is not None:
         msg = "New rows of a degree-corrected fit have no score. Use score_links for fitted ones."
         raise ValueError(msg)
     score, log_prior = _score_rows(result, new)
@@ -265,6 +265,11 @@ def chain_disagreement(result: Result) -> float | None:
 
 
 # Degree-corrected fits (DEGREES D7)
+
+
+def degree_model(result: Result) -> DegreeModel | None:
+    """Return the degree-corrected model of a result; None if it is of the plain model."""
+    return None if result.degrees is None else result.degrees.model
 
 
 def member_factors(result: Result, model: DegreeModel, p: int, objects: Positions) -> Floats:

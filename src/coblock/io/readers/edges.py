@@ -159,7 +159,7 @@ def collect_edges(
 def _describe_unused(unused: pl.LazyFrame, all_links: bool, source: str) -> list[str]:
     """Return notes on columns that are not read, and on the first that says yes and no."""
     types = unused.collect_schema()
-    listed = ", ".join(map(repr, types.names()[:5])) + (", ..." if len(types) > 5 else "")
+    listed = list_some(types.names(), 5)
     count = quantity(len(types), "column was", "columns were")
     notes = [f"{count} not used: {listed}. value= names one to be read."]
     with convert_errors(f"{source} cannot be read"):
@@ -353,17 +353,17 @@ def mark_answers(
     if missing:
         refuse(
             f"The answer {missing[0]!r} of yes= does not occur in {what}. The answers are "
-            f"{_list(found)}."
+            f"{list_some(found)}."
         )
     is_blank = words.is_null() | words.is_in(list(BLANK))
     marked = pl.when(words.is_in(list(yes))).then(pl.lit("1")).otherwise(pl.lit("0"))
     marked = pl.when(is_blank).then(None).otherwise(marked).name.keep()
     others = [word for word in found if word not in yes]
-    note = f"Links are the answers {_list(yes)}"
-    note += f"; {_list(others)} are not." if others else "; there are no others."
+    note = f"Links are the answers {list_some(yes)}"
+    note += f"; {list_some(others)} are not." if others else "; there are no others."
     return frame.with_columns(marked).lazy(), note
 
 
-def _list(words: Sequence[str]) -> str:
-    more = ", ..." if len(words) > MOST_LISTED else ""
-    return ", ".join(map(repr, words[:MOST_LISTED])) + more
+def list_some(words: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Return words for a message; an ellipsis stands for those beyond ``most``."""
+    return ", ".join(map(repr, words[:most])) + (", ..." if len(words) > most else "")

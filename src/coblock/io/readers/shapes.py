@@ -21,6 +21,7 @@ from coblock.io.readers.edges import (
     Locate,
     collect_edges,
     edge_number,
+    list_some,
     mark_answers,
 )
 from coblock.io.readers.limits import convert_errors, refuse
@@ -199,8 +200,8 @@ def _wide_shape(sample: pl.DataFrame, columns: Columns, table: TableSource) -> S
         )
     shape = _shape_of_cells(row, cells, table, None if index == row else index)
     if left_out:
-        listed = ", ".join(map(repr, left_out[:5])) + (", ..." if len(left_out) > 5 else "")
         count = quantity(len(left_out), "column has", "columns have")
+        listed = list_some(left_out, 5)
         note = f"{count} neither numbers nor yes and no, and was not used: {listed}."
         shape = replace(shape, notes=(*shape.notes, note))
     return shape
@@ -258,9 +259,8 @@ def _refuse_unclear(
         if not any(own & other for key, other in vocabulary.items() if key != name)
     ]
     if words and len(words) <= MOST_WORDS and not alone and not flagged:
-        listed = ", ".join(map(repr, words[:6])) + (", ..." if len(words) > 6 else "")
         refuse(
-            f"{table.what} looks like a wide table with the answers {listed} in "
+            f"{table.what} looks like a wide table with the answers {list_some(words, 6)} in "
             f"{len(others):,} columns, but which of them are links is unknown. List those that "
             "are: yes=WORD,WORD. The others are then no links, and blank cells are unseen."
         )
