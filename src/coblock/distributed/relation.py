@@ -1,16 +1,18 @@
 """A relation whose cells are on the workers of a cluster, as shards."""
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import is_not
+from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar, TypeAlias
 from weakref import finalize
 
 import numpy as np
-from distributed import Client, Future
+from distributed import Client, Future, Worker
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -22,7 +24,6 @@ from coblock.distributed.client import (
     send_message,
     task_key,
 )
-from coblock.distributed.copies import remove_copies
 from coblock.distributed.labels import CHUNK, keep_labels
 from coblock.distributed.memberships import count_memberships
 from coblock.distributed.replication import DeltaLog, Shards, writable
@@ -146,6 +147,19 @@ class ShardPool:
 def count_threads(client: Client) -> int:
     """Return the number of tasks that all workers can run at the same time."""
     return max(sum(client.nthreads().values()), 1)
+
+
+def copy_folder(name: str, worker: Worker) -> Path:
+    """Return the folder of the copies of one relation on a worker.
+
+    It is beside the worker's own folder, which Dask removes.
+    """
+    return Path(worker.local_directory).parent / name
+
+
+def remove_copies(name: str, dask_worker: Worker) -> None:
+    """Remove the copies of one relation from the disk of a worker, which Dask passes."""
+    shutil.rmtree(copy_folder(name, dask_worker), ignore_errors=True)
 
 
 @dataclass
