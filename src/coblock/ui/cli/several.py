@@ -1,4 +1,4 @@
-"""Fit and use models of several relations: what the commands do when they are given such ones."""
+"""Descriptions and options of several relations, and of one whose values are not binary."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -10,8 +10,6 @@ from coblock.ui.cli.console import OutputOptions
 from coblock.ui.cli.options import FitOptions, ReadOptions
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from coblock.io.tables import Relation
     from coblock.multi import MultiIRM
 
@@ -126,87 +124,3 @@ def parse_limits(text: str | None) -> int | dict[str, int] | None:
     except ValueError:
         msg = f"--max-clusters must be a number, or DOMAIN=N,DOMAIN=N, but is {text!r}."
         raise ValueError(msg) from None
-
-
-def choose_relation(model: "MultiIRM", relation: str | None) -> str:
-    """Return the relation to use; without a name, the only one."""
-    names = list(model.relations_)
-    if relation is None and len(names) > 1:
-        refuse(f"The model has {len(names)} relations. Name one with --relation: {_list(names)}.")
-    return names[0] if relation is None else model.result_.data.table(relation).name
-
-
-def predict_cells(model: "MultiIRM", path: Path, relation: str | None) -> "pl.DataFrame":
-    """Return the cells of a table with their predictive means, or most probable categories."""
-    import polars as pl
-
-    from coblock.io.listing import read_frame
-
-    name = choose_relation(model, relation)
-    table = model.result_.data.table(name)
-    if not path.is_file():
-        refuse(f"There is no file {path}.", FileNotFoundError)
-    frame = read_frame(path, list(table.places))
-    lost = [place for place in table.places if place not in frame.columns]
-    if lost:
-        refuse(
-            f"{path} has no column '{lost[0]}'. The columns must be the places of relation "
-            f"'{name}': {_list(table.places)}."
-        )
-    frame = frame.select(table.places)
-    given = {place: as_given(model, name, place, frame[place].to_list()) for place in table.places}
-    mean = model.predict(name, **given)
-    if mean.ndim == 1:
-        return frame.with_columns(predicted_mean=pl.Series(mean))
-    categories, best = getattr(table.likelihood, "categories", ()), mean.argmax(axis=1)
-    return frame.with_columns(
-        predicted_category=pl.Series([str(categories[k]) for k in best.tolist()]),
-        predicted_probability=pl.Series(mean.max(axis=1)),
-    )
-
-
-def rank_objects(
-    model: "MultiIRM", relation: str | None, at: list[str] | None, n: int
-) -> "pl.DataFrame":
-    """Return the objects with the largest predictive mean at the place that is not given."""
-    import polars as pl
-
-    name = choose_relation(model, relation)
-    places = model.result_.data.table(name).places
-    given: dict[str, Any] = {}
-    for text in at or ():
-        place, equals, each = text.partition("=")
-        if not equals or place not in places or place in given:
-            refuse(
-                f"--at {text!r} must be PLACE=NAME, each place once. The places of relation "
-                f"'{name}' are: {_list(places)}."
-            )
-        given[place] = as_given(model, name, place, [each])[0]
-    if len(given) != len(places) - 1:
-        refuse(
-            f"Relation '{name}' has the places {_list(places)}. Give all but one with --at "
-            "PLACE=NAME; the objects at the other place are listed."
-        )
-    found = model.rank(name, n, **given)
-    columns = {
-        "rank": list(range(1, len(found) + 1)),
-        "name": [str(each) for each, _ in found],
-        "mean": [value for _, value in found],
-    }
-    return pl.DataFrame(columns)
-
-
-def as_given(model: "MultiIRM", relation: str, place: str, names: list[Any]) -> list[Any]:
-    """Return names as they are, and positions of objects without names as numbers."""
-    data = model.result_.data
-    table = data.table(relation)
-    if data.domains[table.domains[table.places.index(place)]].names is not None:
-        return [str(name) for name in names]
-    wrong = [name for name in names if not str(name).isdecimal()]
-    if wrong:
-        refuse(f"The objects at place '{place}' have no names, but positions from 0.")
-    return [int(name) for name in names]
-
-
-def _list(names: Any) -> str:
-    return ", ".join(names)
