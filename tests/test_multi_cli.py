@@ -213,6 +213,22 @@ def test_an_earlier_result_is_replaced_whole(tmp_path):
     assert names == sorted([*(set(FILES) - {"user.csv"}), "notes.txt"])
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_result_of_one_relation_replaces_one_of_several(tmp_path, damaged):
+    """The tables of the domains go, as far as the earlier model says what they are."""
+    out = tmp_path / "o"
+    assert coblock_("fit", "--relation", BOUGHT, "--relation", TAGGED, "--out", out).exit_code == 0
+    if damaged:
+        content = bytearray((out / "model.safetensors").read_bytes())
+        content[-1] ^= 1
+        (out / "model.safetensors").write_bytes(content)
+    ran = coblock_("fit", "knows.tsv", "--out", out, "--force", "--json")
+    assert ran.exit_code == 0, ran.output
+    names = {path.name for path in out.iterdir()}
+    left = {"user.csv", "item.csv", "tag.csv"} if damaged else set()
+    assert names == set(json.loads(ran.stdout)["files"]) | left
+
+
 def test_nothing_is_left_where_data_are_refused(tmp_path):
     (tmp_path / "orders.csv").write_text("user,item,qty\na,b,-1\n")
     bad = f"bought(user,item)={tmp_path}/orders.csv;value=qty;likelihood=poisson"

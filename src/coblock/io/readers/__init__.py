@@ -189,6 +189,6 @@ def is_edges(source: Any) -> bool:
 
 def load_graph_file(path: str | Path) -> Any:
     """Return a GraphML or GML file as a networkx graph, with all its attributes."""
-    from coblock.io.readers.reader import load_graph
+    from coblock.io.readers.reader import open_graph_file
 
-    return load_graph(Path(path))
+    return open_graph_file(Path(path))

@@ -19,7 +19,7 @@ from coblock.io.readers.text import TextLayout, read_text
 from coblock.model import checks
 from coblock.model.checks import Kind
 
-__all__ = ["Columns", "Reader", "TextLayout", "load_graph", "read_words"]
+__all__ = ["Columns", "Reader", "TextLayout", "open_graph_file", "read_words"]
 
 TEXT, EDGES = (".csv", ".tsv"), (".txt", ".edges", ".snap")
 TABLES, GRAPHS = (".parquet", ".arrow", ".feather", ".ipc"), (".graphml", ".gml")
@@ -178,7 +178,7 @@ def _check_file(path: Path) -> str:
     return suffix
 
 
-def load_graph(path: Path) -> Any:
+def open_graph_file(path: Path) -> Any:
     """Return a GraphML or GML file as a networkx graph, with all its attributes."""
     suffix = _check_file(path)
     if suffix not in GRAPHS:

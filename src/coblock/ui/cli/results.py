@@ -134,11 +134,12 @@ def files_of(model: Any) -> list[str]:
 def _files_in(folder: Path) -> set[str]:
     """Return the names that files of an earlier result in a folder have."""
     from coblock.io.container import has_format
-    from coblock.io.model_file import MULTI_FORMAT
+    from coblock.io.model_file import MULTI_FORMAT, ModelFileError
 
     names = set(FILES)
     if has_format(folder / MODEL, MULTI_FORMAT):
-        names.update(files_of(load_model(folder)))
+        with suppress(ModelFileError):  # it may be damaged, and is replaced
+            names.update(files_of(load_model(folder)))
     return names
 
 
