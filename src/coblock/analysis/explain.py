@@ -175,28 +175,14 @@ def _object_tables(result: Result, d: int, place: Incidence) -> list[sparse.csr_
         links = (links + sparse.coo_array((own_links, (label, at)), shape=(K, n))).tocoo()
         unseen = unseen + sparse.csr_array((own_unseen, (label, at)), shape=(K, n))
     k, j = links.coords
-    cells = np.bincount(label, minlength=K)[k] - _values_at(unseen, k, j)
+    unseen.sum_duplicates()  # sorted, for a binary search of each cell
+    cells = np.bincount(label, minlength=K)[k] - np.asarray(unseen[k, j])
     total = np.asarray(links.sum(axis=0)).ravel()
     seen = n - np.asarray(unseen.sum(axis=0)).ravel()
     probability = links.data / np.maximum(cells, 1.0)
     lift = probability / np.maximum(total[j] / np.maximum(seen[j], 1.0), 1e-300)
     values = (links.data, probability, lift, links.data / np.maximum(total[j], 1.0))
     return [sparse.csr_array((value, (k, j)), shape=(K, others)) for value in values]
-
-
-def _values_at(
-    matrix: sparse.csr_array, rows: NDArray[np.int64], columns: NDArray[np.int64]
-) -> Floats:
-    """Return the values of a sparse matrix at some cells; 0 where none is stored."""
-    matrix.sort_indices()
-    stored = matrix.tocoo()
-    width = np.int64(matrix.shape[1])
-    keys = stored.coords[0] * width + stored.coords[1]
-    wanted = rows * width + columns
-    at = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
-    if keys.size == 0:
-        return np.zeros(wanted.size)
-    return np.where(keys[at] == wanted, stored.data[at], 0.0)
 
 
 def _object_features(
