@@ -74,8 +74,8 @@ def write_container(path: str | Path, form: Format, entries: Header, tensors: Te
 def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str]) -> None:
     """Write a safetensors file without a copy of any array.
 
-    The library's own function makes a copy, and if it is killed it leaves a temporary file that
-    cannot be recognised.
+    The library's own function renames a temporary file of its own, which cannot be recognised if
+    it is killed, and its older versions copy all arrays.
     """
     header: dict[str, object] = {"__metadata__": metadata}
     arrays = dict(sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])))

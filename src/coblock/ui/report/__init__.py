@@ -1,7 +1,6 @@
 """Render a fitted model as one HTML page that needs no network, and as a view for notebooks."""
 
 import hashlib
-import json
 import math
 from base64 import b64encode
 from collections.abc import Mapping
@@ -138,7 +137,7 @@ def render(
         unseen_colour=to_hex(style.UNSEEN),
         charts=charts,
         frame=figures.FRAME,
-        data=_json(_page_data(result, charts)),
+        data=_page_data(result, charts),
         packed=packed,
         names=names,
         seed=next((str(settings[key]) for key in SEEDS if key in settings), None),
@@ -273,6 +272,7 @@ def load_template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": percent, "quantity": quantity}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment.get_template(name)
 
 
@@ -304,11 +304,3 @@ def _cells_per_pixel(relation: BinaryRelation) -> str | None:
     if max(sizes) == 1.0:
         return None
     return " × ".join(f"{size:,.0f}" if size >= 10 else f"{size:.2g}" for size in sizes)
-
-
-def _json(data: object) -> Markup:
-    """Return JSON for a script element; none of its characters can end the element."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII only
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
