@@ -10,6 +10,7 @@ who read them, because kernels index with them and do not check.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple, fields
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,8 @@ from safetensors import SafetensorError, safe_open
 
 from coblock.io import shorten
 from coblock.io.atomic import write_atomic
+from coblock.kernels import Floats
+from coblock.model.trace import SweepRecord
 
 Tensors: TypeAlias = dict[str, NDArray[Any]]
 Header: TypeAlias = dict[str, Any]
@@ -219,3 +222,26 @@ def decode_names(
     except UnicodeDecodeError as error:
         msg = f"its {what} are not UTF-8."
         raise InvalidFileError(msg) from error
+
+
+def trace_to_table(trace: list[SweepRecord]) -> Floats:
+    """Return the records as a table with one row for each sweep."""
+    table = np.array([astuple(record) for record in trace], dtype=np.float64)
+    return table.reshape(len(trace), len(fields(SweepRecord)))
+
+
+def trace_from_table(table: Floats) -> list[SweepRecord]:
+    """Return the records; their counts are whole numbers."""
+    kinds: list[Any] = [field.type for field in fields(SweepRecord)][:-1]
+    if table.ndim == 2 and table.shape[1] == len(kinds):  # of version 0.1, without moves
+        table = np.column_stack((table, np.full(len(table), np.nan)))
+    require(table.ndim == 2 and table.shape[1] == len(kinds) + 1, "its trace has another form.")
+    counts = table[:, :-1][:, [kind is int for kind in kinds]]
+    possible = (counts == np.clip(np.round(counts), 0, 2**53)).all()  # not so if one is not finite
+    require(possible, "the numbers of sweeps and clusters in its trace cannot be counted.")
+    records = []
+    for *line, moved in table.tolist():
+        values: list[Any] = [kind(x) for kind, x in zip(kinds, line, strict=True)]
+        values.append(None if np.isnan(moved) else moved)
+        records.append(SweepRecord(*values))
+    return records

@@ -16,8 +16,16 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from coblock.io import codec, container, stored_data
-from coblock.io.codec import check_labels, check_memberships, trace_from_table, trace_to_table
-from coblock.io.container import Format, Header, StoredTensors, Tensors, require
+from coblock.io.codec import check_labels, check_memberships
+from coblock.io.container import (
+    Format,
+    Header,
+    StoredTensors,
+    Tensors,
+    require,
+    trace_from_table,
+    trace_to_table,
+)
 from coblock.io.stored_data import nonnegative
 from coblock.model.degrees import DegreeChoice, DegreeModel
 from coblock.model.hyperparameters import Hyperparameters
