@@ -47,20 +47,20 @@ def read_several(described: Described, output: OutputOptions) -> "dict[str, Rela
 
 READ = ("row", "column", "value", "wide", "layout", "absent", "query", "delimiter", "header")
 USED_OF_ONE = (*USED, *READ, "encoding", "max_columns", "max_unpacked", "likelihood")
-LIKELIHOODS = ("bernoulli", "poisson", "categorical", "normal")
 
 
 def read_one(
     edges: Path, read_options: ReadOptions, fit_options: FitOptions, output: OutputOptions
 ) -> "dict[str, Relation]":
     """Read one relation with values that are not binary; print what was read."""
+    from coblock.io.cells import LIKELIHOODS
     from coblock.io.readers.limits import Limits
     from coblock.io.readers.reader import Columns, Reader, TextLayout
     from coblock.io.relation_files import read_single
     from coblock.model.checks import KINDS, check_choice
 
     kind: Any = fit_options.kind
-    check_choice("--likelihood", fit_options.likelihood, LIKELIHOODS)
+    check_choice("--likelihood", fit_options.likelihood, tuple(LIKELIHOODS))
     check_choice("--relation", kind, KINDS)
     given = read_options
     text = TextLayout(given.delimiter, given.header, given.encoding)
