@@ -182,13 +182,6 @@ def recommendation_columns(
     }
 
 
-def membership_frame(
-    names: Sequence[str], label: NDArray[Any], membership: Floats
-) -> "pl.DataFrame":
-    """Return name, cluster and probability of the cluster of each object."""
-    return make_frame(object_columns(names, label, membership))
-
-
 def object_names(relation: BinaryRelation, place: int) -> Sequence[str] | None:
     """Return the names of rows (0) or columns (1); in a one-domain relation either will do."""
     names = (relation.row_names, relation.column_names)

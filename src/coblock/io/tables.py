@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coblock.io import refuse, shorten
 from coblock.io.cells import Cells
-from coblock.io.listing import cell_in_words, check_places, title_of
+from coblock.io.listing import cell_in_words, check_places
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import Likelihood, quoted
@@ -126,8 +126,10 @@ class Relation:
             raise kind(msg) from error
 
     def __repr__(self) -> str:
-        title = title_of(self.places)
-        return f"{title}, not read yet" if self._cells is None else f"{title}: {self._cells}"
+        pairs = self.places.items()
+        places = ", ".join(p if p == domain else f"{p}: {domain}" for p, domain in pairs)
+        cells = ", not read yet" if self._cells is None else f": {self._cells}"
+        return f"Relation({places}){cells}"
 
 
 def build_dataset(relations: Mapping[str, Relation]) -> Dataset:

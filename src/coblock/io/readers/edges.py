@@ -214,12 +214,6 @@ def convert_frame(frame: Any) -> tuple[pl.LazyFrame, list[str] | None]:
     return native.lazy(), None if index is None or counted else list(map(str, index))
 
 
-def convert_stream(source: Any) -> pl.LazyFrame:
-    """Return the table of an object with the C stream interface of Arrow."""
-    with convert_errors("The Arrow stream cannot be read"):
-        return pl.DataFrame(source).lazy()
-
-
 def _to_polars(name: str, column: Any) -> pl.Series:
     """Return a column as a polars series; numbers stay numbers, other values become strings."""
     values = column.to_list()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import narwhals.stable.v2 as narwhals
+import polars as pl
 
 from coblock import io
 from coblock.io.readers import GRAPH_INTERFACE, Absent, Layout, Reading, formats, indexing
@@ -79,7 +80,8 @@ class Reader:
         if isinstance(frame, narwhals.DataFrame | narwhals.LazyFrame):
             lazy, row_names = named.convert_frame(frame)
         elif hasattr(source, "__arrow_c_stream__"):
-            lazy, row_names = named.convert_stream(source), None
+            with convert_errors("The Arrow stream cannot be read"):
+                lazy, row_names = pl.DataFrame(source).lazy(), None
         else:
             msg = f"A relation is read from a path, a data frame or a graph, not {type(source)}."
             raise TypeError(msg)

@@ -44,7 +44,7 @@ def predict(
     Example:  coblock predict result new-customers.csv --out new-clusters.csv
     """
     from coblock.analysis.prediction import align, most_probable_label
-    from coblock.io.export import membership_frame
+    from coblock.io.export import make_frame, object_columns
 
     results.make_parents(out)
     fitted = results.load_model(model)
@@ -70,7 +70,7 @@ def predict(
         )
     names = new.row_names or tuple(map(str, range(new.shape[0])))
     q = fitted.predict_membership(new)
-    table = membership_frame(names, most_probable_label(fitted.result_, q), q)
+    table = make_frame(object_columns(names, most_probable_label(fitted.result_, q), q))
     _write_table(table, out, formulas, output)
 
 
