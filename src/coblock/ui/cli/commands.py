@@ -244,20 +244,17 @@ def evaluate(
     protocol["seed"] = fit_options.seed
     described = several.describe_relations(edges, fit_options)
     model: Any
-    relation: Any
+    score: Any
     if described is not None:
         several.refuse_options(read_options, fit_options)
-        model, relation = several.make_model(fit_options), read_relations(described)
+        model = several.make_model(fit_options)
+        score = partial(evaluate_several, read_relations(described))
     else:
         assert edges is not None
         model = fit_options.estimator()
-        relation = read_options.read(edges, output, fit_options.kind).relation
+        score = partial(evaluate_one, read_options.read(edges, output, fit_options.kind).relation)
     with output.progress(model, fits=runs * getattr(model, "n_init", 1)) as warned:
-        found: Any
-        if described is None:
-            found = evaluate_one(relation, model, **protocol)
-        else:
-            found = evaluate_several(relation, model, **protocol)
+        found = score(model, **protocol)
     unconverged = sum(isinstance(warning, ConvergenceWarning) for warning in warned)
     if unconverged:
         note = f"{unconverged} of {runs} fits had not converged after {model.max_iter:,} sweeps."
