@@ -176,7 +176,8 @@ def _object_tables(result: Result, d: int, place: Incidence) -> list[sparse.csr_
         unseen = unseen + sparse.csr_array((own_unseen, (label, at)), shape=(K, n))
     k, j = links.coords
     unseen.sum_duplicates()  # sorted, for a binary search of each cell
-    cells = np.bincount(label, minlength=K)[k] - np.asarray(unseen[k, j])
+    hidden = np.asarray(unseen[k, j]) if k.size else np.zeros(0)  # SciPy gives a sparse array of 0
+    cells = np.bincount(label, minlength=K)[k] - hidden
     total = np.asarray(links.sum(axis=0)).ravel()
     seen = n - np.asarray(unseen.sum(axis=0)).ravel()
     probability = links.data / np.maximum(cells, 1.0)
