@@ -23,7 +23,8 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score, homogeneity_score
 
 from coblock import IRM
-from coblock.analysis.evaluation import sample_held_out, score, without_cells
+from coblock.analysis.evaluation import score
+from coblock.analysis.held_out import sample_held_out, without_cells
 from coblock.inference.engine import LocalEngine, Schedule
 from coblock.model.partition import Partition
 from coblock.model.relation import BinaryRelation

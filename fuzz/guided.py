@@ -27,7 +27,7 @@ import coblock.model.likelihoods.categorical
 import coblock.model.likelihoods.normal
 import coblock.model.likelihoods.poisson  # noqa: F401
 
-COMPILED = ["coblock.io.readers.indexing"]  # Numba cannot compile instrumented functions
+COMPILED = ["coblock.io.readers.names"]  # Numba cannot compile instrumented functions
 with atheris.instrument_imports(include=["coblock.io", "coblock.loading"], exclude=COMPILED):
     from targets import TARGETS
 

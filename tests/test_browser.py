@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coblock.analysis.tree import build_tree
-from coblock.io.cluster_files import read_names
+from coblock.io.export import read_names
 from coblock.ui.report import write_report
 from coblock.ui.style import percent
 from fabricated import NASTY, large_result, one_domain_result, result_of, small_result

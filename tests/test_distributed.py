@@ -61,9 +61,8 @@ from coblock.inference.engine import LocalEngine
 from coblock.inference.settings import Settings
 from coblock.io.atomic import WriteError
 from coblock.io.checkpoint import CheckpointError, StoredFit
-from coblock.io.readers import Reader, ReadError
-from coblock.io.readers.edges import Columns
-from coblock.io.readers.text import TextLayout
+from coblock.io.readers import ReadError
+from coblock.io.readers.reader import Columns, Reader, TextLayout
 from coblock.kernels.memberships import hard_labels
 from coblock.model.partition import Partition
 from coblock.ui.cli import app

@@ -18,7 +18,7 @@ from distributed import Client
 
 from coblock import IRM
 from coblock.distributed import DaskEngine, release
-from coblock.distributed.copies import READ_TOPIC, FileEdges, load_copy, save_copy
+from coblock.distributed.loader import READ_TOPIC, FileEdges, load_copy, save_copy
 from coblock.io.container import InvalidFileError
 
 FILES, ROWS, COLUMNS = 6, 1200, 520

@@ -14,15 +14,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
 from coblock import IRM, Relation
-from coblock.analysis.evaluation import (
-    MAX_HELD,
-    evaluate,
-    hold_out,
-    sample_held_out,
-    score,
-    score_baselines,
-    without_cells,
-)
+from coblock.analysis.evaluation import evaluate, hold_out, score, score_baselines
+from coblock.analysis.held_out import MAX_HELD, sample_held_out, without_cells
 from coblock.generate import planted
 from strategies import cases
 

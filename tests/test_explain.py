@@ -18,7 +18,7 @@ from coblock.analysis.explain import (
     name_clusters,
     similarity,
 )
-from coblock.io.cluster_files import read_labels, read_names
+from coblock.io.export import read_labels, read_names
 from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.ui.report.markdown import escape, render_markdown

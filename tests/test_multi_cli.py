@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coblock import IRM, MultiIRM, load
-from coblock.io.export import file_stems, write_multi_tables
+from coblock.io.export import file_stems, write_tables
 from coblock.io.relation_files import (
     DescriptionError,
     parse_relations,
@@ -170,14 +170,15 @@ def interrupt_at(patch, sweep):
     """Let the progress of a fit raise what a second Ctrl-C raises, after this sweep."""
 
     @contextmanager
-    def progress(_output):
+    def progress(_output, model):
         def callback(record):
             if record.sweep == sweep:
                 raise KeyboardInterrupt
 
-        yield callback
+        model.set_params(callback=callback)
+        yield []
 
-    patch.setattr(several, "show_progress", progress)
+    patch.setattr(several.OutputOptions, "progress", progress)
 
 
 def test_an_interrupted_fit_is_continued(result, tmp_path):
@@ -210,6 +211,22 @@ def test_an_earlier_result_is_replaced_whole(tmp_path):
     assert coblock_(*again, "--force").exit_code == 0
     names = sorted(path.name for path in out.iterdir())
     assert names == sorted([*(set(FILES) - {"user.csv"}), "notes.txt"])
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_result_of_one_relation_replaces_one_of_several(tmp_path, damaged):
+    """The tables of the domains go, as far as the earlier model says what they are."""
+    out = tmp_path / "o"
+    assert coblock_("fit", "--relation", BOUGHT, "--relation", TAGGED, "--out", out).exit_code == 0
+    if damaged:
+        content = bytearray((out / "model.safetensors").read_bytes())
+        content[-1] ^= 1
+        (out / "model.safetensors").write_bytes(content)
+    ran = coblock_("fit", "knows.tsv", "--out", out, "--force", "--json")
+    assert ran.exit_code == 0, ran.output
+    names = {path.name for path in out.iterdir()}
+    left = {"user.csv", "item.csv", "tag.csv"} if damaged else set()
+    assert names == set(json.loads(ran.stdout)["files"]) | left
 
 
 def test_nothing_is_left_where_data_are_refused(tmp_path):
@@ -481,7 +498,7 @@ def test_file_names_of_domains_are_safe(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n=1,y\n2,y\n=1,z\n")
     described = {"r": {"data": str(tmp_path / "x.csv"), "places": {"a": "../up", "b": "blocks"}}}
     model = MultiIRM(random_state=0).fit(read_relations(described))
-    write_multi_tables(model.result_, tmp_path / "o")
+    write_tables(model.result_, tmp_path / "o")
     found = sorted(path.name for path in (tmp_path / "o").iterdir())
     assert found == ["_up.csv", "blocks.csv", "blocks_2.csv", "trace.csv"]
     assert '"\'=1"' in (tmp_path / "o" / "_up.csv").read_text()

@@ -8,12 +8,8 @@ from scipy import stats
 
 import multi_reference as reference
 from coblock import MultiIRM, Relation
-from coblock.analysis.multi_evaluation import (
-    hold_out_cells,
-    number_cells,
-    remove_held_out,
-    score_simple,
-)
+from coblock.analysis.evaluation import score_simple
+from coblock.analysis.held_out import hold_out_cells, number_cells, remove_held_out
 from coblock.evaluation import evaluate_several
 from test_multi import LIKELIHOODS, draw_table, shop
 

@@ -16,8 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
 
 from coblock import IRM, load
-from coblock.analysis import summarise
-from coblock.analysis.description import describe
+from coblock.analysis.description import describe, summarise
 from coblock.analysis.prediction import most_probable_label
 from coblock.inference.engine import LocalEngine, Schedule
 from coblock.inference.variational import sweep_second_order, sweep_vb

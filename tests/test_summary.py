@@ -12,7 +12,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from coblock import IRM, Relation
-from coblock.analysis import typical_members
+from coblock.analysis.description import typical_members
 from coblock.ui.report import render
 
 ROWS = [f"buyer {i}" for i in range(30)]

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, BiclusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coblock.analysis import description, prediction, summarise
+from coblock.analysis import description, prediction
 from coblock.analysis.tree import Tree, build_tree
 from coblock.inference.fit import Fit
 from coblock.inference.settings import Settings, read_settings
@@ -250,7 +250,7 @@ class IRM(Predictions, BiclusterMixin, BaseEstimator):
     def summary(self) -> str:
         """Return a description of all clusters in words."""
         check_is_fitted(self)
-        return summarise(self.result_)
+        return description.summarise(self.result_)
 
     def report(self, path: str | Path, *, title: str | None = None, **shown: Any) -> None:
         """Write an HTML page, or Markdown (``.md``); ``shown`` as in ``analysis.describe``."""

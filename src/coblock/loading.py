@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -13,26 +12,11 @@ from coblock.estimator import IRM
 from coblock.io import checkpoint, model_file, multi_checkpoint
 from coblock.io.atomic import hold
 from coblock.io.checkpoint import CheckpointError, StoredFit
-from coblock.io.codec import is_of_type
 from coblock.io.container import convert_refusals, has_format, require
-from coblock.io.model_file import ModelFileError
+from coblock.io.model_file import PARAMETERS, ModelFileError
+from coblock.io.multi_checkpoint import StoredMultiFit
+from coblock.model.multi_result import MultiResult
 from coblock.multi import MultiIRM
-
-PARAMETERS: dict[str, Any] = {  # the types that they have in a file
-    **dict.fromkeys(("relation", "inference", "init", "prior", "variance"), str),
-    **dict.fromkeys(("hyperparameters", "likelihood"), str),
-    **dict.fromkeys(("refine", "warm_start", "verbose"), bool | int),
-    **dict.fromkeys(("max_iter", "n_init"), int),
-    "degree_corrected": bool | str,
-    **dict.fromkeys(("burn_in", "n_jobs", "random_state"), int | None),
-    **{"binarize": float | int | None, "tol": float | int},
-    **{"max_clusters": int | tuple[int, int] | None, "batch_size": int | tuple[int, int] | str},
-    "concentration": float | int | tuple[float | int, ...] | None,
-    **dict.fromkeys(
-        ("block_prior", "hyperprior", "block_hyperprior"), tuple[float | int, ...] | None
-    ),
-    **dict.fromkeys(("checkpoint", "callback", "engine"), NoneType),
-}
 
 
 def load(path: str | Path) -> Any:
@@ -43,12 +27,11 @@ def load(path: str | Path) -> Any:
     ModelFileError
         With a sentence, where the file is not a model, damaged, or of a newer version.
     """
-    if has_format(path, model_file.MULTI_FORMAT):
-        result, parameters = model_file.load_multi(path)
-        several = MultiIRM(**parameters)
-        several._publish(result)
-        return several
     stored = model_file.load(path)
+    if isinstance(stored.result, MultiResult):
+        several = MultiIRM(**stored.parameters)
+        several._publish(stored.result)
+        return several
     with convert_refusals(path, "a model", ModelFileError):
         model = _make_estimator(stored.parameters)
     model._publish(stored.result)
@@ -74,14 +57,6 @@ def resume(path: str | Path, *, callback: Any = None, keep: bool = False) -> Any
     CheckpointError
         With a sentence, where the file is not a checkpoint, damaged, or of another format.
     """
-    if has_format(path, multi_checkpoint.FORMAT):
-        with hold(path):
-            stored = multi_checkpoint.read(path)
-            several = MultiIRM(**stored.parameters, callback=callback, checkpoint=path)
-            several._continue(stored.fit)
-            if not keep:
-                Path(path).unlink(missing_ok=True)
-        return several
     with Unfinished.open(path) as unfinished:
         unfinished.model.set_params(callback=callback)
         unfinished.fit(keep=keep)
@@ -92,8 +67,8 @@ def resume(path: str | Path, *, callback: Any = None, keep: bool = False) -> Any
 class Unfinished:
     """A fit from a checkpoint, with its model, whose callback can still be set."""
 
-    model: IRM
-    stored: StoredFit
+    model: Any  # IRM or MultiIRM
+    stored: StoredFit | StoredMultiFit
 
     @classmethod
     @contextmanager
@@ -101,7 +76,10 @@ class Unfinished:
         """Lock and read a checkpoint; refuse one whose settings are not its parameters."""
         checkpoint.check_exists(path)
         with hold(path):
-            yield cls._read(path)
+            several = has_format(path, multi_checkpoint.FORMAT)
+            found = cls._read_several(path) if several else cls._read(path)
+            found.model.set_params(checkpoint=path)
+            yield found
 
     @classmethod
     def _read(cls, path: str | Path) -> "Unfinished":
@@ -112,12 +90,18 @@ class Unfinished:
             asked = IRM(**(model.get_params() | {"init": "spectral"}))._settings()
             same = replace(asked, init=settings.init, n_jobs=settings.n_jobs) == settings
             require(same, "its settings are not its parameters.")
-        return cls(model.set_params(checkpoint=path), stored)
+        return cls(model, stored)
+
+    @classmethod
+    def _read_several(cls, path: str | Path) -> "Unfinished":
+        stored = multi_checkpoint.read(path)
+        return cls(MultiIRM(**stored.parameters), stored)
 
     def fit(self, *, keep: bool) -> None:
         """Run the fit to its end; the checkpoint is removed unless it is to be kept."""
         self.model._continue(self.stored, keep=keep)
-        _set_features(self.model, feature_names=self.stored.feature_names)
+        if isinstance(self.stored, StoredFit):
+            _set_features(self.model, feature_names=self.stored.feature_names)
 
 
 def _make_estimator(parameters: Mapping[str, Any]) -> IRM:
@@ -125,8 +109,7 @@ def _make_estimator(parameters: Mapping[str, Any]) -> IRM:
     unknown = sorted(set(parameters) - set(PARAMETERS))
     found = f"it has {len(unknown)} parameters that this version of coblock does not know"
     require(not unknown, f"{found}; the first is {''.join(unknown[:1])[:40]!r}. Update coblock.")
-    for name, value in parameters.items():
-        require(is_of_type(value, PARAMETERS[name]), f"its parameter {name} is of the wrong type.")
+    model_file.check_types(parameters, PARAMETERS)
     return IRM(**parameters)
 
 

@@ -187,9 +187,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
         with multi_checkpoint.open_checkpoint(
             self.checkpoint, data, known, limits, settings
         ) as found:
-            self._continue(found or MultiFit(data, seed, limits, settings))
-            if not keep:
-                Path(self.checkpoint).unlink(missing_ok=True)
+            fit = found or MultiFit(data, seed, limits, settings)
+            stored = multi_checkpoint.StoredMultiFit(fit, self._stored_parameters())
+            self._continue(stored, keep=keep)
 
     def _run(self, fit: MultiFit, callback: Any) -> None:
         """Run a fit to its end on the threads that are asked for, and publish its result."""
@@ -207,13 +207,15 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
             return None
         return lambda record: callback(binary_record(record, n_domains, settings))
 
-    def _continue(self, fit: MultiFit) -> None:
-        """Run a fit to its end, with checkpoints."""
-        path = Path(str(self.checkpoint))
-        stored = multi_checkpoint.StoredMultiFit(fit, self._stored_parameters())
+    def _continue(self, stored: multi_checkpoint.StoredMultiFit, *, keep: bool) -> None:
+        """Run a fit that is under way to its end, writing checkpoints."""
+        assert self.checkpoint is not None
+        path = Path(self.checkpoint)
         writer = checkpoint.CheckpointWriter(stored, path, callback=self.callback)
         writer.save()
-        self._run(fit, writer)
+        self._run(stored.fit, writer)
+        if not keep:
+            path.unlink(missing_ok=True)
 
     def predict(self, relation: str, /, **places: ArrayLike) -> Floats:
         """Return the predictive mean of cells: probabilities, mean counts or values.
@@ -300,10 +302,9 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def report(self, path: str | Path, *, title: str | None = None) -> None:
         """Write the report: one HTML file that needs no network, or Markdown (``.md``)."""
         check_is_fitted(self)
-        from coblock.ui.report.multi import write_multi_report
+        from coblock.ui.report import write_report
 
-        settings = self.get_params(deep=False)
-        write_multi_report(self.result_, path, settings=settings, title=title)
+        write_report(self.result_, path, settings=self.get_params(deep=False), title=title)
 
     def plot_blocks(self, relation: str, ax: Any = None) -> Any:
         """Draw the predictive mean of every block of a relation of two places."""
@@ -315,17 +316,11 @@ class MultiIRM(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file for :func:`coblock.load`, whole or not at all."""
         check_is_fitted(self)
-        model_file.save_multi(self.result_, path, self._stored_parameters())
+        model_file.save(self.result_, path, self._stored_parameters())
 
     def _stored_parameters(self) -> dict[str, Any]:
         """Return the parameters that files hold."""
-        limit, seed = self.max_clusters, self.random_state
-        if isinstance(limit, Mapping):
-            limit = {name: int(each) for name, each in limit.items()}
-        given = {**{name: getattr(self, name) for name in PASSED_ON}, "max_clusters": limit}
-        given["random_state"] = int(seed) if isinstance(seed, int | np.integer) else None
-        numbers = {name: x.item() for name, x in given.items() if isinstance(x, np.generic)}
-        return {**given, **numbers}
+        return {name: getattr(self, name) for name in model_file.MULTI_PARAMETERS}
 
     def _limits(self, data: Dataset) -> tuple[int | None, ...]:
         """Return the most clusters of each domain."""

@@ -1,6 +1,6 @@
-"""Describe a result completely: explained and named clusters, tree, and known classes."""
+"""Describe a result: a summary in words, explained and named clusters, tree, known classes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +11,29 @@ from sklearn.metrics import adjusted_rand_score
 from coblock.analysis.explain import (
     Domains,
     Feature,
+    Profile,
+    describe_certainty,
     describe_feature,
+    describe_structure,
     explain_clusters,
+    has_cells,
     name_clusters,
     shown_name,
 )
+from coblock.analysis.prediction import describe_degrees, describe_samples
 from coblock.analysis.tree import Cut, Tree, build_tree, cut_result
-from coblock.io import quantity, refuse
+from coblock.io import printable, quantity, refuse
 from coblock.io.export import object_names
+from coblock.kernels import Floats, Indices
 from coblock.kernels.degrees import PLAIN
 from coblock.model.multi_partition import MultiPartition
 from coblock.model.multi_result import MultiResult
 from coblock.model.result import Result
+
+MEMBERS_SHOWN = 5  # names of each cluster
+PARTNERS_SHOWN = 2  # clusters with the largest lift
+OBJECTS_NAMED = 3  # single partners with the largest lift
+UNSURE_NAMED = 3  # members that may belong to another cluster
 
 ClusterNames = Mapping[tuple[str, int], str]  # by noun and number of the cluster
 
@@ -155,6 +166,122 @@ def describe(
     return Description(result, domains, found, tree, cuts, composition)
 
 
+def compose(result: Result, classes: Mapping[str, str]) -> Composition:
+    """Compare the clusters with the class of each object by name.
+
+    The classes are those of the domain with most of the names. Objects without a class are left
+    out.
+    """
+    found = []
+    for d, size in enumerate(result.relation.sizes):
+        names = object_names(result.relation, d) or [str(i) for i in range(size)]
+        found.append([classes.get(name) for name in names])
+    matched = [sum(each is not None for each in some) for some in found]
+    d = int(np.argmax(matched))
+    if not matched[d]:
+        first, ours = next(iter(classes), ""), object_names(result.relation, 0) or ["0"]
+        refuse(
+            f"None of the {len(classes):,} names with a class is in the model; the first is "
+            f"{first!r}, and the model's first is {ours[0]!r}. The first column "
+            "of the labels must be the names of rows or columns."
+        )
+    known = np.array([each is not None for each in found[d]])
+    kinds, code = np.unique([each for each in found[d] if each is not None], return_inverse=True)
+    frequent = np.argsort(-np.bincount(code), kind="stable")
+    counts = np.zeros((result.n_clusters[-1 if d else 0], kinds.size), dtype=np.int64)
+    label = result.labels[d][known]
+    np.add.at(counts, (label, np.argsort(frequent)[code]), 1)
+    return Composition(
+        d,
+        [str(kinds[c]) for c in frequent],
+        counts,
+        int(known.sum()),
+        float(counts.max(axis=1).sum() / known.sum()),
+        float(adjusted_rand_score(code, label)),
+    )
+
+
+# Summaries in words
+
+
+def summarise(result: Result) -> str:
+    """Return name, size, certainty, members and characteristic partners of every cluster."""
+    relation = result.relation
+    K1, K2 = result.n_clusters
+    clusters = f"{K1} clusters" if relation.repeated else f"{K1} x {K2} clusters"
+    state = "converged" if result.converged else "not converged"
+    lines = [
+        f"{relation.kind} relation, {relation.shape[0]:,} x {relation.shape[1]:,}: "
+        f"{relation.n_links:,} links, {relation.n_unseen:,} unseen cells, "
+        f"density {relation.density:.2%}",
+        f"{clusters}, log evidence {result.log_evidence:,.1f}, "
+        f"{state} after {len(result.trace):,} sweeps",
+    ]
+    if result.stability is not None:
+        lines.append(f"restarts agree with an adjusted Rand index of {result.stability:.2f}")
+    lines += describe_degrees(result)
+    lines += describe_samples(result)
+    single = describe_structure(result)
+    lines += [single] if single else []
+    lines.append(describe_certainty(result))
+    if not has_cells(result):
+        lines.append("Single partners are not listed: the links are on the cluster; see collect().")
+    found = explain_clusters(result)
+    names = name_clusters(result, found)
+    for d, profiles in enumerate(found.profiles):
+        lines.append("")
+        for profile in profiles:
+            lines += _cluster_lines(result, found, names, d, profile)
+    return "\n".join(lines)
+
+
+def _cluster_lines(
+    result: Result, found: Domains, names: list[list[str]], d: int, profile: Profile
+) -> list[str]:
+    """Return a few lines about one cluster: members, partners, near clusters, unsure members."""
+    noun, e, k = found.nouns[d], found.partner(d), profile.number
+    q, label = result.memberships[d], result.labels[d]
+    lines = [
+        f"{noun} cluster {k}: {profile.size:,} {noun}s, certainty {profile.certainty:.2f}; "
+        f"{names[d][k]}"
+    ]
+    members = typical_members(q, label, k, object_names(result.relation, d))
+    lines.append(f"    members: {', '.join(map(printable, members))}")
+    for way in profile.directions:
+        partners = [
+            describe_feature(f"{found.nouns[e]} cluster {part.index}", part)
+            for part in way.clusters[:PARTNERS_SHOWN]
+        ]
+        objects = [
+            describe_feature(shown_name(result, e, part.index), part)
+            for part in way.objects[:OBJECTS_NAMED]
+        ]
+        shown = "; ".join(partners + objects)
+        lines.append(f"    {way.verb}: {shown or 'nothing more than others'}")
+    if profile.nearest:
+        near = (f"{noun} cluster {g} ({cosine:.2f})" for g, cosine in profile.nearest[:2])
+        lines.append(f"    similar: {', '.join(near)}")
+    if profile.unsure:
+        unsure = (
+            f"{shown_name(result, d, each.index)} ({each.certainty:.0%}, else {noun} cluster "
+            f"{each.other})"
+            for each in profile.unsure[:UNSURE_NAMED]
+        )
+        lines.append(f"    unsure: {', '.join(unsure)}")
+    return lines
+
+
+def typical_members(
+    q: Floats, label: Indices, k: int, names: Sequence[str] | None, most: int = MEMBERS_SHOWN
+) -> list[str]:
+    """Return the names, or numbers, of the most certain members of cluster ``k``."""
+    members = np.flatnonzero(label == k)
+    typical = members[np.argsort(-q[members, k], kind="stable")[:most]]
+    shown = [str(i) if names is None else names[i] for i in typical]
+    left = members.size - typical.size
+    return shown if left == 0 else [*shown, f"... {left:,} more"]
+
+
 def summarise_several(result: MultiResult) -> str:
     """Return a description of the domains and relations of a result in words."""
     data = result.data
@@ -189,39 +316,4 @@ def describe_relation_degrees(result: MultiResult, r: int) -> str:
         f"{name}: degree-corrected model, shape {shown}; log evidence at least "
         f"{result.partition.relation_bound(r):,.1f}, of the same clusters without it "
         f"{plain.relation_bound(r):,.1f}"
-    )
-
-
-def compose(result: Result, classes: Mapping[str, str]) -> Composition:
-    """Compare the clusters with the class of each object by name.
-
-    The classes are those of the domain with most of the names. Objects without a class are left
-    out.
-    """
-    found = []
-    for d, size in enumerate(result.relation.sizes):
-        names = object_names(result.relation, d) or [str(i) for i in range(size)]
-        found.append([classes.get(name) for name in names])
-    matched = [sum(each is not None for each in some) for some in found]
-    d = int(np.argmax(matched))
-    if not matched[d]:
-        first, ours = next(iter(classes), ""), object_names(result.relation, 0) or ["0"]
-        refuse(
-            f"None of the {len(classes):,} names with a class is in the model; the first is "
-            f"{first!r}, and the model's first is {ours[0]!r}. The first column "
-            "of the labels must be the names of rows or columns."
-        )
-    known = np.array([each is not None for each in found[d]])
-    kinds, code = np.unique([each for each in found[d] if each is not None], return_inverse=True)
-    frequent = np.argsort(-np.bincount(code), kind="stable")
-    counts = np.zeros((result.n_clusters[-1 if d else 0], kinds.size), dtype=np.int64)
-    label = result.labels[d][known]
-    np.add.at(counts, (label, np.argsort(frequent)[code]), 1)
-    return Composition(
-        d,
-        [str(kinds[c]) for c in frequent],
-        counts,
-        int(known.sum()),
-        float(counts.max(axis=1).sum() / known.sum()),
-        float(adjusted_rand_score(code, label)),
     )

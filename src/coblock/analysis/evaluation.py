@@ -1,39 +1,35 @@
-"""Score predictions of held-out cells by the protocol of the paper."""
+"""Score predictions of held-out cells by the protocol of the paper (RELATIONS 12)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from coblock.analysis.held_out import (
+    MAX_HELD,
+    HeldCells,
+    HeldOut,
+    hold_out,
+    hold_out_cells,
+    remove_held_out,
+    sample_held_out,
+    without_cells,
+)
 from coblock.analysis.prediction import mean_log_probability
-from coblock.io import refuse
-from coblock.kernels import Floats
-from coblock.model.checks import Kind, check_number, check_whole_number
+from coblock.io.tables import Relation, build_dataset
+from coblock.kernels import Floats, Indices
+from coblock.model.checks import check_number, check_whole_number
+from coblock.model.dataset import Dataset, Table
+from coblock.model.multi_result import MultiResult, log_predictive, predict_mean
 from coblock.model.relation import BinaryRelation
 
-MAX_HELD = 5_000_000  # cells of a run; each costs the fit as much time as a link
-MAX_DRAWN = 20_000_000  # random numbers in memory at a time
-
-CellNumbers = NDArray[np.int64]  # row * columns + column, ascending
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Held-out cells with their true values, and the relation without them."""
-
-    X: sparse.csr_array  # the links that are left
-    unseen: sparse.csr_array  # stored cells are held out, or were unseen before
-    rows: NDArray[np.int64]  # of the held-out cells
-    columns: NDArray[np.int64]
-    values: NDArray[np.bool_]  # whether each held-out cell is a link
-    weights: Floats | None = None  # cells that each held-out cell represents; None: one each
-    odds: float = 1.0  # of a link among the cells that are left, over those among all cells
-    sampled: bool = False  # whether the held-out cells are a weighted sample
+__all__ = ["Evaluation", "HeldOut", "Scores", "evaluate", "evaluate_several", "hold_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +60,6 @@ class Evaluation:
     held_out: int
     sampled: bool
     baselines: dict[str, Scores] = field(default_factory=dict)
-
-
-def hold_out(X: Any, share: float = 0.1, random_state: int | None = None) -> HeldOut:
-    """Hold out ``share`` of all cells of a sparse binary matrix, drawn without replacement.
-
-    Examples
-    --------
-    >>> from scipy import sparse
-    >>> held = hold_out(sparse.eye_array(10, format="csr"), 0.2, random_state=0)
-    >>> held.rows.size, held.X.nnz + int(held.values.sum())
-    (20, 10)
-    """
-    check_number("share", share, largest=1.0)
-    X = sparse.csr_array(X)
-    if np.isnan(X.data).any():
-        refuse(
-            f"{np.isnan(X.data).sum():,} cells are NaN, that is, unseen. A cell without a known "
-            "value cannot be held out. Pass the links without these cells."
-        )
-    cells = _Cells.of(BinaryRelation.build(sparse.csr_array(X > 0)))
-    size = X.shape[0] * X.shape[1]
-    rng = np.random.default_rng(random_state)
-    chosen = np.sort(rng.choice(size, round(share * size), replace=False, shuffle=False))
-    held = cells.hold_out(chosen, np.isin(chosen, cells.links, assume_unique=True))
-    return replace(held, X=sparse.csr_array(X.multiply(held.X)))  # with the values of X
 
 
 def evaluate(
@@ -131,6 +102,54 @@ def evaluate(
         simple.append(score_baselines(left, held))
         scores.append(score(estimator.fit(left), held))
     return summarize_runs(scores, simple, held.rows.size, sampled=held.sampled)
+
+
+def evaluate_several(
+    relations: Mapping[str, Relation],
+    model: Any,
+    *,
+    share: float = 0.1,
+    runs: int = 5,
+    seed: int = 0,
+    largest: int = MAX_HELD,
+) -> dict[str, Evaluation]:
+    """Hold out a share of the observed cells of each relation, fit the rest and score them.
+
+    Zeros are held out, too, where cells that are not listed are zeros. Each of the ``runs`` holds
+    out other cells and fits a copy of the :class:`coblock.MultiIRM` with another random state. The
+    scores of each relation are those of :func:`evaluate`; only 0/1 relations
+    have a ranking. The baselines are one block of all cells (for 0/1 data, the density), and for
+    0/1 data and counts the degrees of the objects of a cell.
+
+    If the share of a relation is more than ``largest`` cells, its listed cells and a sample of its
+    zeros are held out, with weights, as by :func:`evaluate`.
+
+    Examples
+    --------
+    >>> from coblock import MultiIRM, Relation
+    >>> likes = [(i, j) for i in range(20) for j in range(16) if i % 2 == j % 2]
+    >>> found = evaluate_several({"likes": Relation(likes, ["a", "b"])}, MultiIRM(), runs=2)
+    >>> found["likes"].held_out, len(found["likes"].runs)
+    (32, 2)
+    """
+    data = build_dataset(relations)
+    scores: list[list[Scores]] = [[] for _ in data.tables]
+    simple: list[list[dict[str, Scores]]] = [[] for _ in data.tables]
+    held: list[HeldCells] = []
+    for rng in generators(share, runs, seed, largest):
+        held = [hold_out_cells(table, data.sizes, share, rng, largest) for table in data.tables]
+        left = replace(data, tables=tuple(map(remove_held_out, data.tables, held)))
+        estimator = clone(model).set_params(random_state=int(rng.integers(2**31)))
+        result = estimator.fit(left).result_
+        for r, cells in enumerate(held):
+            scores[r].append(score_held_out(result, r, cells))
+            simple[r].append(score_simple(left, r, cells))
+    return {
+        table.name: summarize_runs(
+            scores[r], simple[r], len(held[r].cells), sampled=held[r].sampled
+        )
+        for r, table in enumerate(data.tables)
+    }
 
 
 def generators(share: float, runs: int, seed: int, largest: int) -> list[np.random.Generator]:
@@ -192,109 +211,65 @@ def score_probabilities(
     )
 
 
-def sample_held_out(
-    relation: BinaryRelation, share: float, rng: np.random.Generator, *, largest: int = MAX_HELD
-) -> HeldOut:
-    """Hold out a share of the observed cells, or a weighted sample of ``largest`` cells."""
-    cells = _Cells.of(relation)
-    count = round(share * cells.n_observed)
-    if count in {0, cells.n_observed}:
-        refuse(
-            f"A share of {share:g} of {cells.n_observed:,} observed cells leaves no cell to score, "
-            "or none to fit. Choose another share, or pass more data."
-        )
-    if count <= largest:
-        chosen = cells.draw(count, rng)
-        return cells.hold_out(chosen, np.isin(chosen, cells.links, assume_unique=True))
-    links = cells.links.size
-    zeros = cells.n_observed - links
-    held_links = min(math.floor(share * links), largest // 2)  # the others are zeros
-    held_zeros = min(math.floor(share * zeros), largest - held_links)
-    chosen_links = _choose(cells.links, held_links, rng)
-    only_zeros = replace(cells, unseen=_union(cells.unseen, cells.links))
-    chosen = np.concatenate((chosen_links, only_zeros.draw(held_zeros, rng)))
-    values = np.arange(chosen.size) < held_links
-    per_link, per_zero = share * links / max(held_links, 1), share * zeros / max(held_zeros, 1)
-    weights = np.where(values, per_link, per_zero)
-    odds = (1.0 - held_links / max(links, 1)) / (1.0 - held_zeros / max(zeros, 1))
-    return replace(cells.hold_out(chosen, values), weights=weights, odds=odds, sampled=True)
+# Several relations
 
 
-def without_cells(relation: BinaryRelation, held: HeldOut) -> BinaryRelation:
-    """Return the relation with the held-out cells unseen."""
-    left = BinaryRelation.from_patterns(held.X, held.unseen, kind=relation.kind)
-    kept = ("row_names", "column_names", "own_link", "own_seen")
-    return replace(left, **{name: getattr(relation, name) for name in kept})
+def score_held_out(result: MultiResult, r: int, held: HeldCells) -> Scores:
+    """Return the scores of held-out cells under a result that was fitted without them."""
+    if result.data.tables[r].likelihood.name == "bernoulli":
+        return _score_binary(predict_mean(result, r, held.cells), held)
+    return _mean_score(log_predictive(result, r, held.cells, held.values), held)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """The links and the unseen cells of a relation as numbers; an undirected pair is one cell."""
-
-    shape: tuple[int, int]
-    kind: Kind
-    links: CellNumbers
-    unseen: CellNumbers
-
-    @classmethod
-    def of(cls, relation: BinaryRelation) -> "_Cells":
-        rows = np.arange(relation.shape[0], dtype=np.int64)
-        place, numbers = relation.incidence[0][0], []
-        for start, index in ((place.link_start, place.link), (place.unseen_start, place.unseen)):
-            row = np.repeat(rows, np.diff(start))
-            once = row < index if relation.kind == "undirected" else slice(None)
-            numbers.append(row[once] * relation.shape[1] + index[once])
-        return cls(relation.shape, relation.kind, *numbers)
-
-    @property
-    def n_observed(self) -> int:
-        """Number of cells that can be held out; those of an object with itself cannot."""
-        rows, columns = self.shape
-        cells = rows * columns if self.kind == "bipartite" else rows * (rows - 1)
-        return cells // (2 if self.kind == "undirected" else 1) - self.unseen.size
-
-    def draw(self, count: int, rng: np.random.Generator) -> CellNumbers:
-        """Draw observed cells without replacement, with no array of the size of the relation."""
-        size = self.shape[0] * self.shape[1]
-        found = np.zeros(0, dtype=np.int64)
-        while found.size < count:
-            per_cell = size / (self.n_observed - found.size)  # expected draws per new cell
-            tries = math.ceil(1.1 * (count - found.size) * per_cell) + 16
-            drawn = _union(rng.integers(size, size=min(tries, MAX_DRAWN)))
-            row, column = np.divmod(drawn, self.shape[1])
-            possible = ~np.isin(drawn, self.unseen, assume_unique=True)
-            if self.kind != "bipartite":
-                possible &= row < column if self.kind == "undirected" else row != column
-            found = _union(found, drawn[possible])
-        return _choose(found, count, rng)
-
-    def hold_out(self, chosen: CellNumbers, values: NDArray[np.bool_]) -> HeldOut:
-        """Return the chosen cells and what is left; the chosen links and zeros each ascend."""
-        return HeldOut(
-            self._matrix(self.links[~np.isin(self.links, chosen[values], assume_unique=True)]),
-            self._matrix(_union(self.unseen, chosen)),
-            *np.divmod(chosen, self.shape[1]),
-            values,
-        )
-
-    def _matrix(self, cells: CellNumbers) -> sparse.csr_array:
-        """Return a sparse matrix of ones at the cells."""
-        at = np.divmod(cells, self.shape[1])
-        return sparse.csr_array((np.ones(cells.size, dtype=np.int8), at), shape=self.shape)
+def _score_binary(probability: Floats, held: HeldCells) -> Scores:
+    return score_probabilities(probability, held.values > 0, held.weights, held.odds)
 
 
-def _union(*parts: CellNumbers) -> CellNumbers:
-    """Return the distinct cells of all parts, ascending, much faster than ``np.unique``."""
-    cells = np.concatenate(parts)
-    cells.sort(kind="stable" if len(parts) > 1 else None)  # merges sorted parts in linear time
-    first = np.ones(cells.size, dtype=bool)
-    np.not_equal(cells[1:], cells[:-1], out=first[1:])
-    return cells[first]
+def _mean_score(log_probability: Floats, held: HeldCells) -> Scores:
+    mean = float(np.average(log_probability, weights=held.weights))
+    return Scores(mean, math.nan, math.nan)
 
 
-def _choose(cells: CellNumbers, count: int, rng: np.random.Generator) -> CellNumbers:
-    """Draw ``count`` of the cells without replacement; their order is kept."""
-    fewer = min(count, cells.size - count)
-    marked = np.zeros(cells.size, dtype=bool)
-    marked[rng.choice(cells.size, fewer, replace=False, shuffle=False)] = True
-    return cells[marked if fewer == count else ~marked]
+def score_simple(data: Dataset, r: int, held: HeldCells) -> dict[str, Scores]:
+    """Return the scores of predictions without clusters, from the cells that are left."""
+    table, name = data.tables[r], data.tables[r].likelihood.name
+    if name == "bernoulli":
+        largest = 1.0 - 0.5 / (table.n_observed(data.sizes) + 1.0)
+        mean, rate = _rates(table, data.sizes, held.cells)
+        constant = np.full(len(held.cells), mean)
+        found = {"density": constant, "degrees": np.minimum(rate, largest)}
+        return {each: _score_binary(probability, held) for each, probability in found.items()}
+    if table.exposures is not None:
+        return {}
+    likelihood, total = table.likelihood, table.stored[1].sum(axis=0)
+    total = total + table.zero * (table.n_observed(data.sizes) + len(table.unseen))
+    block = tuple(np.full(len(held.cells), each) for each in total)
+    prior = likelihood.initial_prior(table.mean(data.sizes)).reshape(-1, 1)
+    values = {"one block": likelihood.log_predictive(held.values, block, prior)}
+    if name == "poisson":
+        rate = _rates(table, data.sizes, held.cells)[1]
+        values["degrees"] = held.values * np.log(rate) - rate - gammaln(held.values + 1.0)
+    return {each: _mean_score(value, held) for each, value in values.items()}
+
+
+def _rates(table: Table, sizes: tuple[int, ...], cells: Indices) -> tuple[float, Floats]:
+    """Return the mean of all cells, and for some the product of the means of their objects.
+
+    The product is divided by the mean of all cells so that the mean of all products is the same.
+    """
+    seen = table.n_observed(sizes)
+    mean = (float(table.values.sum()) + 0.5) / (seen + 1.0)
+    rate = np.full(len(cells), mean)
+    for p, d in enumerate(table.domains):
+        pair = table.symmetric and p < 2
+        places = (0, 1) if pair else (p,)
+        total, count = np.zeros((2, sizes[d]))
+        for place in places:
+            total += np.bincount(table.cells[:, place], table.values, sizes[d])
+            listed = table.unseen if table.filled else table.cells
+            count += np.bincount(listed[:, place], minlength=sizes[d])
+        if table.filled:
+            whole = (seen + len(table.unseen)) * (2.0 if pair else 1.0) / sizes[d]
+            count = np.maximum(whole - count, 0.0)
+        rate *= ((total + mean) / (count + 1.0))[cells[:, p]] / mean
+    return mean, rate

@@ -150,7 +150,7 @@ def _profiles(result: Result, d: int) -> list[Profile]:
             single = _object_features(objects, k) if objects else ([], [], [])
             directions[k].append(Direction(verb, clusters, *single))
     near = _nearest(result, d)
-    unsure = _unsure(q[:, :K], label, certainty, members)
+    unsure = _unsure(q[:, :K], certainty, members)
     sure = [float(certainty[some].mean()) for some in members]
     sizes = [some.size for some in members]
     columns = zip(range(K), sizes, sure, members, directions, near, unsure, strict=True)
@@ -175,28 +175,15 @@ def _object_tables(result: Result, d: int, place: Incidence) -> list[sparse.csr_
         links = (links + sparse.coo_array((own_links, (label, at)), shape=(K, n))).tocoo()
         unseen = unseen + sparse.csr_array((own_unseen, (label, at)), shape=(K, n))
     k, j = links.coords
-    cells = np.bincount(label, minlength=K)[k] - _values_at(unseen, k, j)
+    unseen.sum_duplicates()  # sorted, for a binary search of each cell
+    hidden = np.asarray(unseen[k, j]) if k.size else np.zeros(0)  # SciPy gives a sparse array of 0
+    cells = np.bincount(label, minlength=K)[k] - hidden
     total = np.asarray(links.sum(axis=0)).ravel()
     seen = n - np.asarray(unseen.sum(axis=0)).ravel()
     probability = links.data / np.maximum(cells, 1.0)
     lift = probability / np.maximum(total[j] / np.maximum(seen[j], 1.0), 1e-300)
     values = (links.data, probability, lift, links.data / np.maximum(total[j], 1.0))
     return [sparse.csr_array((value, (k, j)), shape=(K, others)) for value in values]
-
-
-def _values_at(
-    matrix: sparse.csr_array, rows: NDArray[np.int64], columns: NDArray[np.int64]
-) -> Floats:
-    """Return the values of a sparse matrix at some cells; 0 where none is stored."""
-    matrix.sort_indices()
-    stored = matrix.tocoo()
-    width = np.int64(matrix.shape[1])
-    keys = stored.coords[0] * width + stored.coords[1]
-    wanted = rows * width + columns
-    at = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
-    if keys.size == 0:
-        return np.zeros(wanted.size)
-    return np.where(keys[at] == wanted, stored.data[at], 0.0)
 
 
 def _object_features(
@@ -251,9 +238,7 @@ def _nearest(result: Result, d: int) -> list[list[tuple[int, float]]]:
     return found
 
 
-def _unsure(
-    q: Floats, label: Indices, certainty: Floats, members: list[NDArray[np.int64]]
-) -> list[list[Unsure]]:
+def _unsure(q: Floats, certainty: Floats, members: list[NDArray[np.int64]]) -> list[list[Unsure]]:
     """Return the least certain members of each cluster with their next probable cluster."""
     found: list[list[Unsure]] = []
     for k, some in enumerate(members):

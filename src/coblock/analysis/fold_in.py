@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from coblock.io import refuse
 from coblock.io.cells import Cells
 from coblock.io.listing import cell_in_words
-from coblock.io.objects import check_cells
-from coblock.io.tables import Relation
+from coblock.io.tables import Relation, check_cells
 from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
 from coblock.model.likelihoods import quoted

@@ -21,7 +21,6 @@ CHUNK = 1 << 16  # pairs that are predicted at a time, to bound memory
 BLOCK_CHUNK = 1 << 20  # blocks of new rows that are valued at a time, to bound memory
 SMALLEST_PROBABILITY = 1e-300  # keeps logarithms finite
 BATCH_CELLS = 1 << 19  # cells that are ranked at a time, to bound memory
-GROUP = 16  # columns per maximum in the search for a threshold
 TIED = 1e-9  # relative difference below which probabilities are equal
 
 Positions = NDArray[np.int64]
@@ -38,8 +37,8 @@ def link_probability(result: Result, rows: Positions, columns: Positions) -> Flo
 
 
 def _pair_probability(result: Result, rows: Positions, columns: Positions) -> Any:
-    if result.degrees is not None and result.degrees.model is not None:
-        return corrected_probability(result, result.degrees.model, rows, columns)
+    if (model := degree_model(result)) is not None:
+        return corrected_probability(result, model, rows, columns)
     samples, probability = result.samples, result.block_probability
     if samples:  # the mean over the kept samples of a Gibbs chain
         found = (s.probability[s.labels[0][rows], s.labels[-1][columns]] for s in samples)
@@ -81,8 +80,8 @@ def _score_columns(result: Result, rows: Positions, *, exclude_seen: bool) -> An
     """Return the link probabilities of some rows with every column; -1 for excluded columns."""
     samples, q_row, q_col = result.samples, result.memberships[0], result.memberships[-1]
     score: Any
-    if result.degrees is not None and result.degrees.model is not None:
-        score = corrected_table(result, result.degrees.model, rows)
+    if (model := degree_model(result)) is not None:
+        score = corrected_table(result, model, rows)
     elif samples:
         found = (s.probability[s.labels[0][rows]][:, s.labels[-1]] for s in samples)
         score = sum(found) / len(samples)
@@ -99,10 +98,12 @@ def _score_columns(result: Result, rows: Positions, *, exclude_seen: bool) -> An
 
 def _best(score: Floats, n: int) -> Ranking:
     """Return positions and values of the n largest of each line, descending, ties by position."""
-    position = np.empty((len(score), n), dtype=np.int64)
-    for i, (line, bound) in enumerate(zip(score, _bound_of_nth(score, n), strict=True)):
-        candidates = np.flatnonzero(line >= bound - TIED * abs(bound))
-        position[i] = candidates[_top(line[candidates], n)]
+    last, position = score.shape[1] - n, np.empty((len(score), n), dtype=np.int64)
+    for i, (line, least) in enumerate(zip(score, np.partition(score, last)[:, last], strict=True)):
+        better = line > least + TIED * abs(least)
+        tied = np.flatnonzero((line >= least - TIED * abs(least)) & ~better)
+        better[tied[: n - np.count_nonzero(better)]] = True
+        position[i] = np.flatnonzero(better)
     value = np.take_along_axis(score, position, axis=1)
     order = np.argsort(-value, axis=1, kind="stable")
     falling = np.take_along_axis(value, order, axis=1)
@@ -110,23 +111,6 @@ def _best(score: Floats, n: int) -> Ranking:
     group = np.concatenate((np.zeros((len(value), 1)), np.cumsum(drops, axis=1)), axis=1)
     order = np.take_along_axis(order, np.lexsort((order, group), axis=1), axis=1)
     return np.take_along_axis(position, order, axis=1), np.take_along_axis(value, order, axis=1)
-
-
-def _bound_of_nth(score: Floats, n: int) -> Floats:
-    """Return a lower bound of the n-th largest entry: the n-th largest maximum of groups."""
-    width = max(score.shape[1] // GROUP, min(n, score.shape[1]))
-    grouped = score[:, : score.shape[1] // width * width].reshape(len(score), -1, width)
-    largest = grouped.max(axis=1)
-    return np.partition(largest, width - n, axis=1)[:, width - n]
-
-
-def _top(value: Floats, n: int) -> Positions:
-    """Return the ascending positions of the n largest; ties for the last places by position."""
-    nth = np.partition(value, value.size - n)[value.size - n]
-    better = value > nth + TIED * abs(nth)
-    tied = np.flatnonzero((value >= nth - TIED * abs(nth)) & ~better)
-    better[tied[: n - np.count_nonzero(better)]] = True
-    return np.flatnonzero(better)
 
 
 def mean_log_probability(
@@ -167,8 +151,8 @@ def fold_in(result: Result, new: BinaryRelation) -> Floats:
     The prior is that of the fit, given that a new row is in a fitted cluster (MODEL 4,
     eq:IRM_2dom_Gibbs_z_1_1).
     """
-    if result.degrees is not None and result.degrees.model is not None:
-        return fold_in_degrees(result, result.degrees.model, new)
+    if (model := degree_model(result)) is not None:
+        return fold_in_degrees(result, model, new)
     return np.asarray(softmax(_score_rows(result, new)[0], axis=1))
 
 
@@ -177,7 +161,7 @@ def log_probability_of_rows(result: Result, new: BinaryRelation) -> Floats:
 
     It is that of the row in each fitted cluster, averaged with the prior of :func:`fold_in`.
     """
-    if result.degrees is not None and result.degrees.model is not None:
+    if degree_model(result) is not None:
         msg = "New rows of a degree-corrected fit have no score. Use score_links for fitted ones."
         raise ValueError(msg)
     score, log_prior = _score_rows(result, new)
@@ -265,6 +249,11 @@ def chain_disagreement(result: Result) -> float | None:
 
 
 # Degree-corrected fits (DEGREES D7)
+
+
+def degree_model(result: Result) -> DegreeModel | None:
+    """Return the degree-corrected model of a result; None if it is of the plain model."""
+    return None if result.degrees is None else result.degrees.model
 
 
 def member_factors(result: Result, model: DegreeModel, p: int, objects: Positions) -> Floats:

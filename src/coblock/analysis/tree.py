@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coblock.analysis.explain import similarity
+from coblock.analysis.prediction import degree_model
 from coblock.inference.moves import nearest_pairs
 from coblock.io import refuse
 from coblock.kernels import Floats, Indices
@@ -108,7 +109,7 @@ class Tree:
     def _evidence(self, labels: list[Indices]) -> float:
         pairs = zip(labels, self.result.labels, strict=True)
         fresh = [new[label] for new, label in pairs]
-        if is_degree_corrected(self.result):
+        if degree_model(self.result) is not None:
             return degree_partition(self.result.relation, fresh).log_bound()
         return float(Partition.from_labels(self.result.relation, fresh).log_joint())
 
@@ -119,11 +120,6 @@ class Tree:
             return list(range(count + 1))
         left = np.unique(np.rint(np.geomspace(1, count + 1, MOST_LEVELS)).astype(int))
         return sorted({0, *(count + 1 - left).tolist()})
-
-
-def is_degree_corrected(result: Result) -> bool:
-    """Return whether a result is of the degree-corrected model."""
-    return result.degrees is not None and result.degrees.model is not None
 
 
 def build_tree(result: Result) -> Tree:
@@ -139,7 +135,7 @@ def build_tree(result: Result) -> Tree:
     (4, (2, 2), (3, 3))
     """
     labels = [label.copy() for label in result.labels]
-    if is_degree_corrected(result):
+    if degree_model(result) is not None:
         merges = [Merge(*step) for step in degree_merges(result.relation, labels)]
         return Tree(result, merges, [_leaf_order(result, d, merges) for d in range(len(labels))])
     partition = Partition.from_labels(result.relation, labels)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from coblock.distributed import memberships, tasks
 from coblock.distributed.client import address_of, connect, plain_errors
-from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels, match_labels
+from coblock.distributed.labels import LabelWriter, ShardSides, keep_labels
 from coblock.distributed.loader import load_shards
 from coblock.distributed.memberships import ShardMemberships
 from coblock.distributed.multi_engine import ShareScorer, open_shares
@@ -36,12 +36,11 @@ from coblock.inference.engine import Answer, Item, Schedule, SoftSweep, Split
 from coblock.inference.settings import SEARCH, Settings
 from coblock.inference.singular import Products
 from coblock.io import refuse
-from coblock.io.readers import Reader
-from coblock.io.readers.edges import Columns
-from coblock.io.readers.text import TextLayout
+from coblock.io.readers.reader import Columns, Reader, TextLayout
 from coblock.kernels import Floats, Indices, moves
 from coblock.kernels.cvb0 import BatchResult
 from coblock.kernels.moves import SideCounts
+from coblock.model.checks import Kind
 from coblock.model.dataset import Dataset
 from coblock.model.partition import Partition
 from coblock.model.relation import RelationData
@@ -95,7 +94,7 @@ class DaskEngine:
     schedule: Schedule = field(default_factory=Schedule, init=False, repr=False)
 
     def open(
-        self, X: Any, unseen: Any, kind: str, binarize: float | None, settings: Settings
+        self, X: Any, unseen: Any, kind: Kind, binarize: float | None, settings: Settings
     ) -> ShardedRelation:
         """Load the edges of a folder on the workers and set the schedule for them."""
         _refuse_local_options(settings, X, unseen)
@@ -158,7 +157,7 @@ class DaskEngine:
             return pool.send_labels(present, clusters)
 
         pool.grow()
-        pool.log.continue_from(labels, match_labels)
+        pool.log.continue_from(labels, lambda old, new: new.map_from(old))
         assert uniform is None or isinstance(uniform, UniformDraws)
         update = partial(tasks.give_labels, probability=probability is not None)
         batches = self._batches(pool, update, uniform, count=relation.repeated)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
-from weakref import ReferenceType, finalize, ref
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,13 +60,11 @@ class SpooledLabels(StoredLabels):
         stored: LabelFile,
         sizes: NDArray[np.int64],
         target: Indices | None = None,
-        moved: tuple["ReferenceType[SpooledLabels]", int] | None = None,
     ) -> None:
         self.stored = stored
         self.sizes = sizes  # members of each label in the file
         self.target = target  # the cluster of each label in the file; None: itself
         self.size = stored.size
-        self._moved = moved  # earlier labels, and how many objects have moved since
 
     @classmethod
     def from_array(cls, labels: Any) -> "SpooledLabels":
@@ -115,8 +113,6 @@ class SpooledLabels(StoredLabels):
 
     def count_moved(self, before: Any) -> int:
         """Return how many objects had another label before."""
-        if self._moved is not None and self._moved[0]() is before:
-            return self._moved[1]
         (old_labels,) = keep_labels([before])
         pairs = ((old_labels.read(objects), labels) for objects, labels in self.chunks())
         return sum(int(np.count_nonzero(old != new)) for old, new in pairs)
@@ -172,7 +168,7 @@ class LabelWriter:
     """The labels that a sweep gives to the objects of one domain, batch after batch."""
 
     def __init__(self, before: SpooledLabels, clusters: int) -> None:
-        self.before, self.done, self.moved = before, 0, 0
+        self.before, self.done = before, 0
         self.stored = LabelFile.create(before.size, clusters)
 
     def write(self, objects: range, changes: LabelChanges) -> None:
@@ -180,7 +176,7 @@ class LabelWriter:
         labels = self.before.read(objects).astype(self.stored.kind)
         changes.apply(labels)
         self.stored.write(objects, labels)
-        self.done, self.moved = objects.stop, self.moved + changes.label.size
+        self.done = objects.stop
 
     def present(self) -> SpooledLabels:
         """Return the new labels of the objects so far, and those before of all others."""
@@ -193,8 +189,7 @@ class LabelWriter:
     def finish(self, sizes: NDArray[Any]) -> SpooledLabels:
         """Return the new labels of all objects; ``sizes`` are those of the clusters."""
         assert self.done == self.before.size
-        moved = (ref(self.before), self.moved)
-        return SpooledLabels(self.stored, sizes.astype(np.int64), None, moved)
+        return SpooledLabels(self.stored, sizes.astype(np.int64))
 
 
 def keep_labels(labels: list[Any]) -> list[Any]:
@@ -203,8 +198,3 @@ def keep_labels(labels: list[Any]) -> list[Any]:
         label if isinstance(label, SpooledLabels) else SpooledLabels.from_array(np.asarray(label))
         for label in labels
     ]
-
-
-def match_labels(old: SpooledLabels, new: SpooledLabels) -> Indices | None:
-    """Return the new number of each cluster of earlier labels, None if one was split since."""
-    return new.map_from(old)

@@ -1,34 +1,62 @@
-"""From edge files to shards, by tasks: names are numbered, and edges are sent to their shards."""
+"""From edge files to shards, by tasks: names are numbered, and edges are sent to their shards.
 
+A worker keeps what it has read of a file, with the names numbered, next to its local directory. A
+task that reads the file again there uses the copy. So the shards of a lost worker are built again
+from the copies of the others, and only the files that the lost worker had read are read again. A
+worker that is started again with the same local directory finds its copies.
+"""
+
+import logging
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from os import fstat
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import polars as pl
 from distributed import Client, Future, get_worker
 
 from coblock.distributed.client import ClusterError, gather_results, task_key
-from coblock.distributed.copies import FileEdges, read_once
-from coblock.distributed.relation import Layouts, ShardedRelation, ShardPool, count_threads
+from coblock.distributed.relation import (
+    Layouts,
+    ShardedRelation,
+    ShardPool,
+    copy_folder,
+    count_threads,
+)
 from coblock.distributed.replication import DOMAINS, Shards
 from coblock.distributed.tasks import Shard, ShardLayout
-from coblock.io import refuse
-from coblock.io.readers import Reader, indexing
-from coblock.io.readers.edges import refuse as refuse_edges
+from coblock.io import container, refuse
+from coblock.io.atomic import WriteError
+from coblock.io.container import Format, InvalidFileError, convert_refusals, require
+from coblock.io.readers import indexing
 from coblock.io.readers.indexing import LINK, IndexedEdges, States
+from coblock.io.readers.limits import refuse as refuse_edges
+from coblock.io.readers.reader import Reader
 from coblock.kernels import Incidence, Indices
-from coblock.model.checks import Kind, check_shape
+from coblock.model.checks import check_shape
 
 BATCHES = 4  # per sweep and domain; fewer than on one machine, because a batch costs more here
 SUFFIXES = (".parquet", ".csv", ".tsv", ".txt", ".edges", ".npz", ".gz", ".zst")
 BatchSize: TypeAlias = int | tuple[int, int] | None  # None: chosen by the number of objects
 Cells: TypeAlias = tuple[Indices, Indices, States]  # positions, other ends, states
 SAMPLE = 1 << 16  # bytes at the beginning and at the end of a file that are compared
+READ_TOPIC = "coblock-read"  # events of files that were read from their source
+FORM = Format(
+    "coblock edges",
+    1,
+    {"sizes": list, "named": bool},
+    "format 1",
+    "It is read again from its source.",
+    "It is read again from its source.",
+)
+log = logging.getLogger("distributed.worker")
 
 
 class SourceFile(NamedTuple):
@@ -62,6 +90,15 @@ class SourceFile(NamedTuple):
             )
 
 
+class FileEdges(NamedTuple):
+    """The edges of one file; rows and columns are numbered within the file."""
+
+    ends: tuple[Indices, Indices]  # rows and columns
+    states: States
+    row_names: Any  # polars series; the number of rows of a matrix
+    column_names: Any
+
+
 class NameIndex(NamedTuple):
     """The objects of one domain in all files."""
 
@@ -91,8 +128,7 @@ def load_shards(
         warnings.warn(f"{told} {reader.relation} relations is unseen.", UserWarning, stacklevel=2)
     names = pool.submit("names", take_names, numbered)
     shape = (layouts[0].size, layouts[-1].size)
-    kind = cast(Kind, reader.relation)
-    return ShardedRelation(kind, shape, links, unseen, pool, (names[0], names[-1]))
+    return ShardedRelation(reader.relation, shape, links, unseen, pool, (names[0], names[-1]))
 
 
 def build_shards(
@@ -176,8 +212,6 @@ def read_file(source: SourceFile, reader: Reader, copies: str) -> FileEdges:
 
 def read_source(source: SourceFile, reader: Reader) -> FileEdges:
     """Read the edges of one file, which must not have changed, and number the names in it."""
-    import polars as pl
-
     try:
         source.check_unchanged()
         found = reader.read(source.path)
@@ -279,8 +313,6 @@ def build_shard(
 
 def take_names(index: NameIndex) -> Any:
     """Return the names of the objects of a domain as a polars series, None for matrices."""
-    import polars as pl
-
     return None if index.names is None else pl.Series(index.names, dtype=pl.String)
 
 
@@ -288,3 +320,68 @@ def describe_shard(shard: Shard) -> tuple[int, int, int]:
     """Return the numbers of links, of unseen cells and of links that were left out."""
     cells = shard.places[0]
     return cells.link.size, cells.unseen.size, shard.self_links
+
+
+# Copies on the disks of the workers
+
+
+def read_once(name: str, source: Any, read: Callable[[], FileEdges]) -> FileEdges:
+    """Return the edges of a file from its copy, or read them and make one.
+
+    A damaged copy is replaced. A copy that cannot be written is reported in the worker's log.
+    """
+    worker = get_worker()
+    folder = copy_folder(name, worker)
+    path = folder / f"{blake2b(repr(source).encode(), digest_size=16).hexdigest()}.safetensors"
+    with suppress(FileNotFoundError):
+        try:
+            return load_copy(path)
+        except InvalidFileError as error:
+            log.warning("%s", error)
+    edges = read()
+    worker.log_event(READ_TOPIC, {"worker": worker.address, "file": str(source[0])})
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        save_copy(path, edges)
+    except (OSError, WriteError) as error:
+        log.warning("%s was not copied to the disk of this worker: %s", source[0], error)
+    return edges
+
+
+def save_copy(path: Path, edges: FileEdges) -> None:
+    """Write the edges of a file, completely or not at all."""
+    tensors: container.Tensors = {
+        "rows": edges.ends[0],
+        "columns": edges.ends[1],
+        "states": edges.states.view(np.uint8),
+    }
+    sizes = [n if isinstance(n, int) else len(n) for n in edges[2:]]
+    named = not isinstance(edges.row_names, int)
+    if named:
+        for what, names in zip(("row", "column"), edges[2:], strict=True):
+            tensors[f"{what}_names"], tensors[f"{what}_ends"] = container.encode_names(
+                names.to_list()
+            )
+    container.write_container(path, FORM, {"sizes": sizes, "named": named}, tensors)
+
+
+def load_copy(path: Path) -> FileEdges:
+    """Return the edges of a copy, which must agree with its digest."""
+    with convert_refusals(path, "a copy of edges", InvalidFileError):
+        header, tensors = container.read_container(path, FORM)
+        sizes = header["sizes"]
+        require(len(sizes) == 2 and all(type(n) is int for n in sizes), "its sizes do not fit.")
+        rows, columns, states = (tensors[name] for name in ("rows", "columns", "states"))
+        same = rows.shape == columns.shape == states.shape
+        require(same and rows.ndim == 1, "its edges do not fit.")
+        for ends, size in zip((rows, columns), sizes, strict=True):
+            inside = ends.size == 0 or (ends.min() >= 0 and ends.max() < size)
+            require(ends.dtype == np.int32 and inside, "its edges do not fit.")
+        names: list[Any] = list(sizes)
+        if header["named"]:
+            names = []
+            for what, size in zip(("row", "column"), sizes, strict=True):
+                parts = (tensors[f"{what}_names"], tensors[f"{what}_ends"])
+                known = container.decode_names(*parts, size, "names") if size else ()
+                names.append(pl.Series(known, dtype=pl.String))
+    return FileEdges((rows, columns), states.view(np.int8), names[0], names[1])

@@ -1,16 +1,18 @@
 """A relation whose cells are on the workers of a cluster, as shards."""
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import is_not
+from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar, TypeAlias
 from weakref import finalize
 
 import numpy as np
-from distributed import Client, Future
+from distributed import Client, Future, Worker
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -22,7 +24,6 @@ from coblock.distributed.client import (
     send_message,
     task_key,
 )
-from coblock.distributed.copies import remove_copies
 from coblock.distributed.labels import CHUNK, keep_labels
 from coblock.distributed.memberships import count_memberships
 from coblock.distributed.replication import DeltaLog, Shards, writable
@@ -86,10 +87,6 @@ class ShardPool:
         self._last = self.submit(name, task, targets, *arguments)
         return gather_results(self.client, self._last)
 
-    def join(self, d: int, results: list[np.ndarray]) -> np.ndarray:
-        """Return one array over all objects of a domain from those of its shards."""
-        return tasks.join_shards(self.layouts[d], results)
-
     def send_labels(self, labels: list[Any], clusters: tuple[int, ...]) -> Future:
         """Return the task whose result is the snapshot of these labels; each is sent once.
 
@@ -150,6 +147,19 @@ class ShardPool:
 def count_threads(client: Client) -> int:
     """Return the number of tasks that all workers can run at the same time."""
     return max(sum(client.nthreads().values()), 1)
+
+
+def copy_folder(name: str, worker: Worker) -> Path:
+    """Return the folder of the copies of one relation on a worker.
+
+    It is beside the worker's own folder, which Dask removes.
+    """
+    return Path(worker.local_directory).parent / name
+
+
+def remove_copies(name: str, dask_worker: Worker) -> None:
+    """Remove the copies of one relation from the disk of a worker, which Dask passes."""
+    shutil.rmtree(copy_folder(name, dask_worker), ignore_errors=True)
 
 
 @dataclass
@@ -306,9 +316,10 @@ class ShardedRelation(TwoPlaces):
 
     def cells_by_object(self, d: int) -> list[NDArray[Any]]:
         """Return the numbers of links and of unseen cells of each row, or column where d is 1."""
-        domain, place = d % len(self.sizes), -d
-        counts = self.pool.map("describe", tasks.count_by_object, self.pool.shards[domain], place)
-        return [self.pool.join(domain, list(part)) for part in zip(*counts, strict=True)]
+        pool, domain, place = self.pool, d % len(self.sizes), -d
+        counts = pool.map("describe", tasks.count_by_object, pool.shards[domain], place)
+        layout = pool.layouts[domain]
+        return [tasks.join_shards(layout, list(part)) for part in zip(*counts, strict=True)]
 
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes the data from others: shape, names, cells of every object."""

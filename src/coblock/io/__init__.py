@@ -34,12 +34,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-def quantity(number: float, noun: str) -> str:
+def quantity(number: float, noun: str, plural: str = "") -> str:
     """Return a number with its noun, in the plural unless the number is 1.
 
     Examples
     --------
-    >>> quantity(1, "row"), quantity(1200, "row")
-    ('1 row', '1,200 rows')
+    >>> quantity(1, "row"), quantity(1200, "row"), quantity(2, "line is", "lines are")
+    ('1 row', '1,200 rows', '2 lines are')
     """
-    return f"{number:,.0f} {noun}" if number == 1 else f"{number:,.0f} {noun}s"
+    return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}"

@@ -7,7 +7,7 @@ strict ``zip``, which is a refusal too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import fields
 from itertools import chain
 from math import isfinite
 from types import NoneType, UnionType
@@ -24,7 +24,7 @@ from coblock.inference.posterior import PosteriorAverage, PosteriorChains
 from coblock.inference.search import Search
 from coblock.inference.settings import METHODS, SEARCH, Settings
 from coblock.inference.variational import Variational
-from coblock.io.container import Tensors, require
+from coblock.io.container import Tensors, require, trace_from_table, trace_to_table
 from coblock.kernels import Floats, Indices
 from coblock.kernels.bernoulli import LARGEST, SMALLEST
 from coblock.kernels.memberships import hard_labels
@@ -138,29 +138,6 @@ def is_of_type(value: Any, hint: Any) -> bool:  # noqa: PLR0911 - one return for
     exact = hint in {bool, int, float, str, NoneType}
     finite = hint is not float or (type(value) is float and isfinite(value))
     return (type(value) is hint if exact else isinstance(value, hint)) and finite
-
-
-def trace_to_table(trace: list[SweepRecord]) -> Floats:
-    """Return the records as a table with one row for each sweep."""
-    table = np.array([astuple(record) for record in trace], dtype=np.float64)
-    return table.reshape(len(trace), len(fields(SweepRecord)))
-
-
-def trace_from_table(table: Floats) -> list[SweepRecord]:
-    """Return the records; their counts are whole numbers."""
-    kinds: list[Any] = [field.type for field in fields(SweepRecord)][:-1]
-    if table.ndim == 2 and table.shape[1] == len(kinds):  # of version 0.1, without moves
-        table = np.column_stack((table, np.full(len(table), np.nan)))
-    require(table.ndim == 2 and table.shape[1] == len(kinds) + 1, "its trace has another form.")
-    counts = table[:, :-1][:, [kind is int for kind in kinds]]
-    possible = (counts == np.clip(np.round(counts), 0, 2**53)).all()  # not so if one is not finite
-    require(possible, "the numbers of sweeps and clusters in its trace cannot be counted.")
-    records = []
-    for *line, moved in table.tolist():
-        values: list[Any] = [kind(x) for kind, x in zip(kinds, line, strict=True)]
-        values.append(None if np.isnan(moved) else moved)
-        records.append(SweepRecord(*values))
-    return records
 
 
 # Checks of what was read

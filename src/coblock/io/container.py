@@ -10,6 +10,7 @@ who read them, because kernels index with them and do not check.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple, fields
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,8 @@ from safetensors import SafetensorError, safe_open
 
 from coblock.io import shorten
 from coblock.io.atomic import write_atomic
+from coblock.kernels import Floats
+from coblock.model.trace import SweepRecord
 
 Tensors: TypeAlias = dict[str, NDArray[Any]]
 Header: TypeAlias = dict[str, Any]
@@ -74,8 +77,8 @@ def write_container(path: str | Path, form: Format, entries: Header, tensors: Te
 def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str]) -> None:
     """Write a safetensors file without a copy of any array.
 
-    The library's own function makes a copy, and if it is killed it leaves a temporary file that
-    cannot be recognised.
+    The library's own function renames a temporary file of its own, which cannot be recognised if
+    it is killed, and its older versions copy all arrays.
     """
     header: dict[str, object] = {"__metadata__": metadata}
     arrays = dict(sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])))
@@ -110,11 +113,11 @@ def convert_refusals(path: object, what: str, kind: type[ValueError]) -> Iterato
         raise kind(shorten(f"{path} cannot be used as {what}: {reason}")) from error
 
 
-def read_container(path: Path, form: Format) -> tuple[Header, Tensors]:
-    """Return header and tensors of a file of this format that agrees with its digest."""
+def read_container(path: Path, *forms: Format) -> tuple[Header, Tensors]:
+    """Return header and tensors of a file of one of these formats that agrees with its digest."""
     require(S_ISREG(path.stat().st_mode), "it is not a file.")
     with safe_open(path, framework="numpy") as file:
-        header = _parse_header((file.metadata() or {}).get(KEY), form)
+        form, header = _parse_header((file.metadata() or {}).get(KEY), forms)
         types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
         wrong = [kind for kind in types.values() if kind not in TYPES.values()]
         require(not wrong, f"{len(wrong)} of its tensors have the wrong type.")
@@ -124,8 +127,8 @@ def read_container(path: Path, form: Format) -> tuple[Header, Tensors]:
     return header, tensors
 
 
-def _parse_header(text: str | None, form: Format) -> Header:
-    """Return the header; it has this format and version, and every entry has its type."""
+def _parse_header(text: str | None, forms: Sequence[Format]) -> tuple[Format, Header]:
+    """Return the format and the header, which has its version; every entry has its type."""
     require(text is not None, "it was not written by coblock.")
     try:
         header = json.loads(str(text), parse_constant=int)  # which refuses NaN and Infinity
@@ -134,7 +137,9 @@ def _parse_header(text: str | None, form: Format) -> Header:
         raise InvalidFileError(msg) from error
     require(isinstance(header, dict), "its header is not a JSON object.")
     require("format" in header, "it was not written by coblock.")
-    require(header["format"] == form.name, f"it is a {str(header['format'])[:40]} file.")
+    form = next((form for form in forms if form.name == header["format"]), None)
+    require(form is not None, f"it is a {str(header['format'])[:40]} file.")
+    assert form is not None
     version = header.get("version")
     require(type(version) is int and version > 0, "its version is not a number.")
     read = f"it has format {str(version)[:20]}, but this coblock knows {form.known}."
@@ -144,7 +149,7 @@ def _parse_header(text: str | None, form: Format) -> Header:
     require(not wrong, f"its header lacks {', '.join(sorted(wrong))}, or has them in another form.")
     foreign = sorted(set(header) - set(entries))
     require(not foreign, f"its header has {len(foreign)} entries too many: {foreign[:3]!r:.100}.")
-    return header
+    return form, header
 
 
 def has_format(path: str | PathLike[str], form: Format) -> bool:
@@ -217,3 +222,26 @@ def decode_names(
     except UnicodeDecodeError as error:
         msg = f"its {what} are not UTF-8."
         raise InvalidFileError(msg) from error
+
+
+def trace_to_table(trace: list[SweepRecord]) -> Floats:
+    """Return the records as a table with one row for each sweep."""
+    table = np.array([astuple(record) for record in trace], dtype=np.float64)
+    return table.reshape(len(trace), len(fields(SweepRecord)))
+
+
+def trace_from_table(table: Floats) -> list[SweepRecord]:
+    """Return the records; their counts are whole numbers."""
+    kinds: list[Any] = [field.type for field in fields(SweepRecord)][:-1]
+    if table.ndim == 2 and table.shape[1] == len(kinds):  # of version 0.1, without moves
+        table = np.column_stack((table, np.full(len(table), np.nan)))
+    require(table.ndim == 2 and table.shape[1] == len(kinds) + 1, "its trace has another form.")
+    counts = table[:, :-1][:, [kind is int for kind in kinds]]
+    possible = (counts == np.clip(np.round(counts), 0, 2**53)).all()  # not so if one is not finite
+    require(possible, "the numbers of sweeps and clusters in its trace cannot be counted.")
+    records = []
+    for *line, moved in table.tolist():
+        values: list[Any] = [kind(x) for kind, x in zip(kinds, line, strict=True)]
+        values.append(None if np.isnan(moved) else moved)
+        records.append(SweepRecord(*values))
+    return records

@@ -1,8 +1,11 @@
-"""Results of one or several relations as tables: data frames, CSV, Parquet and JSON files."""
+"""Results of one or several relations as tables: data frames, CSV, Parquet and JSON files.
+
+Tables that people have edited, with names of clusters and known classes, are read here, too.
+"""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -33,10 +36,12 @@ LIBRARIES: tuple[Library, ...] = get_args(Library)
 FORMULA_START = r"^[\x00=+\-@\t\r\n]"  # spreadsheets run text that begins so
 RESERVED = ("blocks", "trace", "report", "model")  # names of other files of a result
 LONGEST_STEM = 80  # characters of the name of a file
+NAME_COLUMNS = ("side", "cluster", "name")  # of a file of cluster names
+GUARDED = re.compile(f"'{FORMULA_START[1:]}")
 
 
 def write_tables(
-    result: Result,
+    result: Result | MultiResult,
     folder: str | Path,
     *,
     kind: FileKind = "csv",
@@ -45,6 +50,7 @@ def write_tables(
     """Write the tables rows, columns, blocks and trace, and return the paths of the files.
 
     A relation with one set of objects has no table of columns, which would be that of the rows.
+    Several relations have a table for each domain instead of rows and columns.
 
     Each file is written completely or not at all; the folder is created if it does not exist.
     ``kind`` is "csv" or "parquet". In CSV files an apostrophe is put before a name that a
@@ -52,22 +58,13 @@ def write_tables(
     line break), unless ``formulas`` is True. Parquet files have the unchanged names.
     """
     check_choice("kind", kind, get_args(FileKind))
-    names = [field.name for field in fields(SweepRecord)]
-    trace = {name: [getattr(record, name) for record in result.trace] for name in names}
-    frames: dict[str, Any] = {what: to_frame(result, what) for what in tables_of(result)}
-    frames |= {"trace": make_frame(trace)}
-    return _write_frames(frames, Path(folder), kind, formulas=formulas)
-
-
-def _write_frames(
-    frames: "Mapping[str, pl.DataFrame]", folder: Path, kind: FileKind, *, formulas: bool
-) -> list[Path]:
-    """Write a file for each frame to a folder, which is created if it does not exist."""
+    folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         msg = f"The folder {folder} cannot be made: {error.strerror}. Choose another place."
         raise WriteError(msg) from error
+    frames = _multi_tables(result) if isinstance(result, MultiResult) else _tables(result)
     paths = {name: folder / f"{name}.{kind}" for name in frames}
     for name, frame in frames.items():
         data = to_csv(frame, formulas=formulas) if kind == "csv" else frame.write_parquet
@@ -75,8 +72,24 @@ def _write_frames(
     return list(paths.values())
 
 
-def write_json(result: Result, path: str | Path) -> None:
-    """Write one JSON object: a summary of the fit, and rows, columns and blocks as lists."""
+def write_json(result: Result | MultiResult, path: str | Path) -> None:
+    """Write one JSON object: a summary of the fit, and rows, columns and blocks as lists.
+
+    Several relations have domains, and relations with their blocks.
+    """
+    document = _multi_document(result) if isinstance(result, MultiResult) else _document(result)
+    write_atomic(path, json.dumps(document, allow_nan=False, indent=1).encode())
+
+
+def _tables(result: Result) -> "dict[str, pl.DataFrame]":
+    """Return all tables of a result by the names of their files, without extensions."""
+    names = [field.name for field in fields(SweepRecord)]
+    trace = {name: [getattr(record, name) for record in result.trace] for name in names}
+    frames = {what: to_frame(result, what) for what in tables_of(result)}
+    return frames | {"trace": make_frame(trace)}
+
+
+def _document(result: Result) -> dict[str, Any]:
     relation = result.relation
     summary = {
         "relation": relation.kind,
@@ -87,8 +100,7 @@ def write_json(result: Result, path: str | Path) -> None:
         "converged": bool(result.converged),
         "sweeps": len(result.trace),
     }
-    tables = {what: to_frame(result, what).to_dicts() for what in tables_of(result)}
-    write_atomic(path, json.dumps(summary | tables, allow_nan=False, indent=1).encode())
+    return summary | {what: to_frame(result, what).to_dicts() for what in tables_of(result)}
 
 
 def to_csv(frame: "pl.DataFrame", *, formulas: bool = False) -> bytes:
@@ -168,13 +180,6 @@ def recommendation_columns(
         "probability": probability,
         "lift": lift,
     }
-
-
-def membership_frame(
-    names: Sequence[str], label: NDArray[Any], membership: Floats
-) -> "pl.DataFrame":
-    """Return name, cluster and probability of the cluster of each object."""
-    return make_frame(object_columns(names, label, membership))
 
 
 def object_names(relation: BinaryRelation, place: int) -> Sequence[str] | None:
@@ -277,7 +282,7 @@ def multi_frame(result: MultiResult, domain: str | None, relation: str | None, l
     return make_frame(block_columns(result, relation), library)
 
 
-def multi_tables(result: MultiResult) -> "dict[str, pl.DataFrame]":
+def _multi_tables(result: MultiResult) -> "dict[str, pl.DataFrame]":
     """Return all tables of a result by the names of their files, without extensions."""
     import polars as pl
 
@@ -308,17 +313,9 @@ def multi_tables(result: MultiResult) -> "dict[str, pl.DataFrame]":
     return tables
 
 
-def write_multi_tables(
-    result: MultiResult, folder: Path, *, kind: FileKind = "csv", formulas: bool = False
-) -> None:
-    """Write a table for each domain, the blocks and the trace, as CSV or Parquet files."""
-    _write_frames(multi_tables(result), folder, kind, formulas=formulas)
-
-
-def write_multi_json(result: MultiResult, path: Path) -> None:
-    """Write one JSON object: a summary of the fit, the domains and the blocks of the relations."""
+def _multi_document(result: MultiResult) -> dict[str, Any]:
     data = result.data
-    document = {
+    return {
         "log_evidence": float(result.log_evidence),
         "converged": bool(result.converged),
         "sweeps": len(result.trace),
@@ -335,4 +332,64 @@ def write_multi_json(result: MultiResult, path: Path) -> None:
             for table in data.tables
         },
     }
-    write_atomic(path, json.dumps(document, allow_nan=False, indent=1).encode())
+
+
+# Tables that people have edited: names of clusters, known classes
+
+
+def read_names(path: str | Path) -> dict[tuple[str, int], str]:
+    """Return the names of clusters from a CSV file with the columns side, cluster and name.
+
+    ``clusters.csv`` of a result is such a file. Lines without a name are left out, and so is the
+    apostrophe that stands before a name which a spreadsheet would run as a formula.
+    """
+    frame = _read_csv(path)
+    missing = [name for name in NAME_COLUMNS if name not in frame.columns]
+    if missing:
+        refuse(
+            f"{path} has no column {missing[0]!r}; a file of cluster names has the columns side, "
+            "cluster and name, like clusters.csv of a result."
+        )
+    found: dict[tuple[str, int], str] = {}
+    for line, (side, cluster, name) in enumerate(frame.select(NAME_COLUMNS).rows(), start=2):
+        if side not in {"row", "column", "object"}:
+            refuse(f"{path}, line {line}: side must be row, column or object, but is {side!r}.")
+        if not (cluster and cluster.isascii() and cluster.isdecimal()):
+            refuse(f"{path}, line {line}: cluster must be a number, but is {cluster!r}.")
+        if name and name.strip():
+            guarded = GUARDED.match(name)
+            found[side, int(cluster)] = (name[1:] if guarded else name).strip()
+    return found
+
+
+def read_labels(path: str | Path) -> dict[str, str]:
+    """Return the class of each object from a CSV file: names in the first column, then classes.
+
+    Objects with a blank class are left out.
+    """
+    frame = _read_csv(path)
+    if frame.width < 2:
+        refuse(f"{path} has one column; a file of labels has names and classes, and a header.")
+    found: dict[str, str] = {}
+    for line, (name, label) in enumerate(frame[:, :2].rows(), start=2):
+        if not name or not label or not label.strip():
+            continue
+        if found.setdefault(name, label.strip()) != label.strip():
+            refuse(f"{path}, line {line}: {name!r} has two classes. Keep one line for each name.")
+    if not found:
+        refuse(f"{path} has no line with a name and a class.")
+    return found
+
+
+def _read_csv(path: str | Path) -> "pl.DataFrame":
+    """Read a CSV file as text."""
+    import polars as pl
+
+    path = Path(path)
+    if not path.is_file():
+        refuse(f"There is no file {path}.", FileNotFoundError)
+    try:
+        return pl.read_csv(path, infer_schema=False, truncate_ragged_lines=False)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0]
+        refuse(f"{path} is not a CSV file with a header: {reason}.")

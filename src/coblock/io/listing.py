@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coblock.io import refuse
-from coblock.io.readers.text import DELIMITERS
+from coblock.io.readers import DELIMITERS
 from coblock.model.checks import open_frame
 from coblock.model.dataset import as_name
 from coblock.model.likelihoods import quoted
@@ -28,7 +28,8 @@ def check_places(places: object) -> dict[str, str]:
             TypeError,
         )
     named = dict(places) if isinstance(places, Mapping) else None
-    wrong = [each for each in [*places, *(named or {}).values()] if not _is_text(each)]
+    given = [*places, *(named or {}).values()]
+    wrong = [each for each in given if not (isinstance(each, str) and each)]
     if wrong:
         refuse(
             f"Places and domains must be named by texts, but {quoted(wrong[0])} is among them. "
@@ -44,16 +45,6 @@ def check_places(places: object) -> dict[str, str]:
             "{'from': 'person', 'to': 'person'}."
         )
     return named
-
-
-def _is_text(name: object) -> bool:
-    return isinstance(name, str) and bool(name)
-
-
-def title_of(places: Mapping[str, str]) -> str:
-    """Return a relation in words that has no name yet."""
-    parts = (place if place == domain else f"{place}: {domain}" for place, domain in places.items())
-    return f"Relation({', '.join(parts)})"
 
 
 class Listing(NamedTuple):

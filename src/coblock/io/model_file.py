@@ -10,13 +10,22 @@ relations and parameters; the tensors hold names, cells, labels, hyperparameters
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from coblock.io import codec, container, stored_data
-from coblock.io.codec import check_labels, check_memberships, trace_from_table, trace_to_table
-from coblock.io.container import Format, Header, StoredTensors, Tensors, require
+from coblock.io.codec import check_labels, check_memberships
+from coblock.io.container import (
+    Format,
+    Header,
+    StoredTensors,
+    Tensors,
+    require,
+    trace_from_table,
+    trace_to_table,
+)
 from coblock.io.stored_data import nonnegative
 from coblock.model.degrees import DegreeChoice, DegreeModel
 from coblock.model.hyperparameters import Hyperparameters
@@ -82,17 +91,25 @@ MULTI_FORMAT = FORMAT._replace(
         **{"converged": bool, "samples": int},
     },
 )
-MULTI_PARAMETERS: dict[str, Any] = {
-    "max_clusters": int | dict | None,
-    "max_iter": int,
-    "random_state": int | None,
+PARAMETERS: dict[str, Any] = {  # of IRM, the types that they have in a file
+    **dict.fromkeys(("relation", "inference", "init", "prior", "variance"), str),
+    **dict.fromkeys(("hyperparameters", "likelihood"), str),
+    **dict.fromkeys(("refine", "warm_start", "verbose"), bool | int),
+    **dict.fromkeys(("max_iter", "n_init"), int),
+    "degree_corrected": bool | str,
+    **dict.fromkeys(("burn_in", "n_jobs", "random_state"), int | None),
+    **{"binarize": float | int | None, "tol": float | int},
+    **{"max_clusters": int | tuple[int, int] | None, "batch_size": int | tuple[int, int] | str},
+    "concentration": float | int | tuple[float | int, ...] | None,
+    **dict.fromkeys(
+        ("block_prior", "hyperprior", "block_hyperprior"), tuple[float | int, ...] | None
+    ),
+    **dict.fromkeys(("checkpoint", "callback", "engine"), NoneType),
 }
-METHOD_PARAMETERS: dict[str, Any] = {  # files of earlier versions have none of them
-    "inference": str,
-    "init": str,
-    "refine": bool,
-    "burn_in": int | None,
-    "tol": float | int,
+METHOD_PARAMETERS = ("inference", "init", "refine", "burn_in", "tol")  # not in early files
+MULTI_PARAMETERS: dict[str, Any] = {  # of MultiIRM
+    **{name: PARAMETERS[name] for name in ("max_iter", "random_state", *METHOD_PARAMETERS)},
+    **{"refine": bool, "max_clusters": int | dict | None},
 }
 
 
@@ -103,24 +120,33 @@ class ModelFileError(ValueError):
 class Stored(NamedTuple):
     """The contents of a model file."""
 
-    result: Result
+    result: Result | MultiResult
     parameters: dict[str, Any]
-    feature_names: bool  # whether the columns were named by a data frame
+    feature_names: bool = False  # whether the columns were named by a data frame
 
 
 def save(
-    result: Result, path: str | Path, parameters: Parameters, *, feature_names: bool = False
+    result: Result | MultiResult,
+    path: str | Path,
+    parameters: Parameters,
+    *,
+    feature_names: bool = False,
 ) -> None:
     """Write a :class:`Stored` model to the bit, completely or not at all."""
-    entries = stored_data.relation_entries(result.relation) | {
-        "feature_names": feature_names,
-        "samples": bool(result.samples),
-        "shared_prior": not result.hyper.per_block,
+    entries: Header = {
+        "parameters": plain_parameters(parameters),
         "converged": bool(result.converged),
         "log_evidence": float(result.log_evidence),
-        "stability": result.stability,
-        "parameters": plain_parameters(parameters),
     }
+    if isinstance(result, MultiResult):
+        entries |= stored_data.data_entries(result.data)
+        entries |= {"phases": [record.phase for record in result.trace]}
+        entries |= {"samples": len(result.samples)}
+        container.write_container(path, MULTI_FORMAT, entries, multi_result_to_tensors(result))
+        return
+    entries |= stored_data.relation_entries(result.relation)
+    entries |= {"feature_names": feature_names, "samples": bool(result.samples)}
+    entries |= {"shared_prior": not result.hyper.per_block, "stability": result.stability}
     container.write_container(path, FORMAT, entries, result_to_tensors(result))
 
 
@@ -131,10 +157,14 @@ def load(path: str | Path) -> Stored:
         msg = f"There is no file {path}. Model files are written by IRM.save and coblock fit."
         raise FileNotFoundError(msg)
     with container.convert_refusals(path, "a model", ModelFileError):
-        header, tensors = container.read_container(path, FORMAT)
+        header, tensors = container.read_container(path, FORMAT, MULTI_FORMAT)
+        given = header["parameters"]
+        if header["format"] == MULTI_FORMAT.name:
+            check_multi_parameters(given)
+            return Stored(multi_result_from_tensors(header, StoredTensors(tensors)), given)
         _check_header(header, tensors)
         result = result_from_tensors(header, tensors)
-        return Stored(result, read_parameters(header["parameters"]), header["feature_names"])
+        return Stored(result, read_parameters(given), header["feature_names"])
 
 
 def _check_header(header: Header, tensors: Tensors) -> None:
@@ -167,8 +197,8 @@ def _check_header(header: Header, tensors: Tensors) -> None:
 def plain_parameters(parameters: Parameters) -> dict[str, object]:
     """Return the parameters of an estimator as JSON can express them.
 
-    Numbers, texts and pairs of numbers are stored. A start from labels or from a model
-    becomes ``"given"``, a checkpoint (a path may be private) and any other object None.
+    Numbers, texts, pairs of numbers and numbers by name are stored. A start from labels or from a
+    model becomes ``"given"``, a checkpoint (a path may be private) and any other object None.
     """
     plain: dict[str, object] = {}
     for name, value in parameters.items():
@@ -176,6 +206,8 @@ def plain_parameters(parameters: Parameters) -> dict[str, object]:
         pair: Any = value if isinstance(value, tuple | list) else [None]
         if name == "init":
             plain[name] = single if isinstance(single, str) else "given"
+        elif isinstance(value, Mapping):
+            plain[name] = {key: int(number) for key, number in value.items()}
         elif all(isinstance(x, int | float | np.number) for x in pair):
             plain[name] = [x.item() if isinstance(x, np.generic) else x for x in pair]
         else:
@@ -193,6 +225,21 @@ def read_parameters(stored: dict[str, Any]) -> dict[str, Any]:
         require(plain, f"its parameter {name[:40]!r} is neither a number nor a text.")
         parameters[name] = tuple(value) if pair else value
     return parameters
+
+
+def check_multi_parameters(parameters: Header) -> None:
+    """Refuse parameters that are not those of a MultiIRM."""
+    missing = set(MULTI_PARAMETERS) ^ set(parameters)
+    fits = missing in (set(), set(METHOD_PARAMETERS))
+    require(fits, "its parameters are not those of a model.")
+    check_types(parameters, MULTI_PARAMETERS)
+
+
+def check_types(parameters: Parameters, kinds: Mapping[str, Any]) -> None:
+    """Refuse parameters of other types."""
+    for name, value in parameters.items():
+        right = codec.is_of_type(value, kinds[name])
+        require(right, f"its parameter {name} is of the wrong type.")
 
 
 # Results of IRM
@@ -323,43 +370,18 @@ def _samples_from_tensors(tensors: Tensors, sizes: list[int]) -> list[Sample]:
 # Results of MultiIRM
 
 
-def save_multi(result: MultiResult, path: str | Path, parameters: Parameters) -> None:
-    """Write a result, completely or not at all."""
+def multi_result_to_tensors(result: MultiResult) -> Tensors:
+    """Return all arrays of a result and of its relations."""
     data = result.data
     stored_data.check_likelihoods(data, "Pickle the model instead.")
     tensors = stored_data.data_tensors(data) | stored_data.partition_tensors(result)
     tensors |= stored_data.sample_tensors(result.samples)
     tensors |= stored_data.trace_tensors(result.trace, len(data.domains))
-    tensors |= {f"membership_{d}": q for d, q in enumerate(result.soft or ())}
-    entries = stored_data.data_entries(data) | {
-        "phases": [record.phase for record in result.trace],
-        "parameters": dict(parameters),
-        "log_evidence": float(result.log_evidence),
-        "converged": bool(result.converged),
-        "samples": len(result.samples),
-    }
-    container.write_container(path, MULTI_FORMAT, entries, tensors)
+    return tensors | {f"membership_{d}": q for d, q in enumerate(result.soft or ())}
 
 
-def load_multi(path: str | Path) -> tuple[MultiResult, dict[str, Any]]:
-    """Return the result and the parameters of a file; nothing in it is run."""
-    with container.convert_refusals(path, "a model", ModelFileError):
-        header, tensors = container.read_container(Path(path), MULTI_FORMAT)
-        check_multi_parameters(header["parameters"])
-        return _read_multi_result(header, StoredTensors(tensors)), header["parameters"]
-
-
-def check_multi_parameters(parameters: Header) -> None:
-    """Refuse parameters that are not those of a MultiIRM."""
-    kinds = MULTI_PARAMETERS | METHOD_PARAMETERS
-    fits = set(parameters) in (set(MULTI_PARAMETERS), set(kinds))
-    require(fits, "its parameters are not those of a model.")
-    for name, value in parameters.items():
-        require(isinstance(value, kinds[name]), f"its parameter {name} has another type.")
-
-
-def _read_multi_result(header: Header, tensors: StoredTensors) -> MultiResult:
-    """Return the result, checked."""
+def multi_result_from_tensors(header: Header, tensors: StoredTensors) -> MultiResult:
+    """Return the result; refuse arrays that do not fit each other."""
     data = stored_data.read_data(header, tensors)
     labels, priors, alpha = stored_data.read_partition(tensors, data)
     samples = stored_data.read_samples(header["samples"], tensors, data)

@@ -89,7 +89,7 @@ class StoredMultiFit:
         entries = stored_data.data_entries(fit.data) | {
             "phases": [record.phase for record in fit.trace],
             "limits": list(fit.limits),
-            "parameters": dict(self.parameters),
+            "parameters": model_file.plain_parameters(self.parameters),
             "rng": fit.rng.bit_generator.state,
             "seed": fit.seed,
             "max_iter": fit.settings.max_iter,

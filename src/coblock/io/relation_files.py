@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coblock.io import refuse
 
 if TYPE_CHECKING:
-    from coblock.io.readers import Reader
+    from coblock.io.readers.reader import Reader
     from coblock.io.tables import Relation
 
 KEYS: dict[str, tuple[tuple[type, ...], str]] = {  # types in a TOML file, and their name
@@ -134,10 +134,6 @@ def check_keys(described: Mapping[str, Mapping[str, Any]]) -> None:
         for key in ("data", "places"):
             if not given.get(key):
                 refuse(f"Relation '{name}' has no {key}. Name {KEYS[key][1]}.", DescriptionError)
-        places = given["places"]
-        names = [*places, *places.values()] if isinstance(places, dict) else places
-        if not all(isinstance(each, str) and each for each in names):
-            refuse(f"places of relation '{name}' must be texts.", DescriptionError)
 
 
 def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Relation]":
@@ -150,7 +146,7 @@ def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Rel
         try:
             exposure = _read_exposures(given)
             relation = Relation(**{**given, "data": Path(given["data"]), "exposure": exposure})
-        except (ValueError, OSError) as error:
+        except (TypeError, ValueError, OSError) as error:
             msg = f"Relation '{name}': {error}"
             raise DescriptionError(msg) from error
         try:
@@ -163,13 +159,11 @@ def read_relations(described: Mapping[str, Mapping[str, Any]]) -> "dict[str, Rel
 
 def _read_exposures(given: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
     """Read the files with a factor for each object at some places."""
-    from coblock.io.listing import read_frame
+    from coblock.io.listing import check_places, read_frame
 
     if "exposure" not in given:
         return None
-    places = given["places"]
-    places = places if isinstance(places, dict) else dict(zip(places, places, strict=True))
-    found = {}
+    places, found = check_places(given["places"]), {}
     for place, file in given["exposure"].items():
         if place not in places or not file:
             what = f"'{place}', which does not exist" if file else f"'{place}' without a file"

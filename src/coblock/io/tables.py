@@ -1,24 +1,22 @@
 """Relations of the general model: tables as people have them, and the data set they give."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coblock.io import refuse, shorten
 from coblock.io.cells import Cells
-from coblock.io.listing import check_places, title_of
-from coblock.io.objects import (
-    align_exposures,
-    check_cells,
-    find_domain,
-    index_cells,
-    warn_of_cells,
-)
-from coblock.kernels import Floats
+from coblock.io.listing import cell_in_words, check_places
+from coblock.kernels import Floats, Indices
 from coblock.model.dataset import Dataset, Table
-from coblock.model.likelihoods import Likelihood
+from coblock.model.likelihoods import Likelihood, quoted
 from coblock.model.likelihoods.degrees import PREFIX, DegreeCorrected
-from coblock.model.relation import BinaryRelation
+from coblock.model.relation import BinaryRelation, Domain
 
 CORRECTED = tuple(PREFIX + name for name in ("bernoulli", "poisson"))
 
@@ -128,8 +126,10 @@ class Relation:
             raise kind(msg) from error
 
     def __repr__(self) -> str:
-        title = title_of(self.places)
-        return f"{title}, not read yet" if self._cells is None else f"{title}: {self._cells}"
+        pairs = self.places.items()
+        places = ", ".join(p if p == domain else f"{p}: {domain}" for p, domain in pairs)
+        cells = ", not read yet" if self._cells is None else f": {self._cells}"
+        return f"Relation({places}){cells}"
 
 
 def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
@@ -140,13 +140,13 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
     domains = list(dict.fromkeys(d for each in read.values() for d in each.places.values()))
     found = {}
     for domain in domains:
-        found[domain] = find_domain(domain, read)
+        found[domain] = _find_domain(domain, read)
     tables = []
     for name, relation in read.items():
         places = relation.places.items()
         index = [found[domain][1] for _, domain in places]
-        cells = index_cells(relation.objects, index)
-        unseen = index_cells(relation.unseen, index)
+        cells = _index_cells(relation.objects, index)
+        unseen = _index_cells(relation.unseen, index)
         if relation.symmetric:
             for each in (cells, unseen):
                 each[:, :2].sort(axis=1)
@@ -162,7 +162,7 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
             filled=relation.filled,
             symmetric=relation.symmetric,
             distinct=relation.diagonal == "unseen" and len(set(numbers)) < len(numbers),
-            exposures=align_exposures(name, relation, [found[d][0] for _, d in places]),
+            exposures=_align_exposures(name, relation, [found[d][0] for _, d in places]),
         )
         filled_by = [found[d][0] for _, d in places]
         tables.append(check_cells(table, filled_by, warn=not relation.diagonal_chosen))
@@ -176,7 +176,7 @@ def build_dataset(relations: Mapping[str, Relation]) -> Dataset:
                 f"relations {names}: all are unseen. Add values, or leave the relations out."
             )
     for table in tables:
-        warn_of_cells(table, read[table.name].repeated, data.sizes)
+        _warn_of_cells(table, read[table.name].repeated, data.sizes)
     return data
 
 
@@ -219,3 +219,159 @@ def is_binary(data: Dataset) -> bool:
     table = data.tables[0]
     seen_pairs = table.symmetric and not table.distinct  # IRM leaves their diagonal out
     return table.arity == 2 and table.filled and table.values_name == "bernoulli" and not seen_pairs
+
+
+# Objects of the domains, and cells by position
+
+
+def _find_domain(domain: str, relations: Mapping[str, Cells]) -> tuple[Domain, Any]:
+    """Return a domain, and the positions of its names or None."""
+    names: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    unseen: dict[str, str] = {}  # where names of unseen cells are
+    named, wheres = None, []
+    for name, relation in relations.items():
+        for p, (place, filled_by) in enumerate(relation.places.items()):
+            if filled_by != domain:
+                continue
+            where = f"place '{place}' of relation '{name}'"
+            wheres.append(where)
+            if relation.shape is not None:
+                sizes[where] = relation.shape[p]
+                continue
+            named = where
+            for each in relation.listed[p]:
+                names.setdefault(each, len(names))
+            unseen.update(dict.fromkeys(relation.unseen[p].tolist(), where))
+    if named and sizes:
+        refuse(
+            f"Domain '{domain}' has names at {named}, but positions at {next(iter(sizes))}. "
+            "Give names, or positions, in all relations."
+        )
+    if len(set(sizes.values())) > 1:
+        found = ", ".join(f"{size:,} at {where}" for where, size in sizes.items())
+        refuse(f"Domain '{domain}' has different numbers of objects: {found}. Name two domains.")
+    _add_unseen(domain, names, unseen)
+    size = next(iter(sizes.values())) if sizes else len(names)
+    if size == 0:
+        refuse(
+            f"Domain '{domain}' has no objects: there is no cell at {', '.join(wheres)}. Add "
+            "cells, or leave the relation out."
+        )
+    return Domain(size, tuple(names) if names else None), names or None
+
+
+def _add_unseen(domain: str, names: dict[str, int], unseen: dict[str, str]) -> None:
+    """Add objects that only unseen cells name, with a warning: they may be misspelt."""
+    new = [name for name in unseen if name not in names]
+    if not new:
+        return
+    warnings.warn(
+        shorten(
+            f"{len(new):,} objects of domain '{domain}' are named only by unseen cells; the first "
+            f"is {quoted(new[0])} at {unseen[new[0]]}. They are clustered by their other cells, "
+            "which are zeros. Correct the names if they are misspelt."
+        ),
+        stacklevel=6,  # the caller of fit
+    )
+    for name in new:
+        names[name] = len(names)
+
+
+def _index_cells(objects: list[NDArray[Any]], index: list[Any]) -> Indices:
+    """Return cells by position; ``index`` has the positions of names, or None, for each place."""
+    columns = [
+        each if names is None else np.array([names[o] for o in each.tolist()], np.int64)
+        for each, names in zip(objects, index, strict=True)
+    ]
+    return np.column_stack(columns).astype(np.int32).reshape(-1, len(index))
+
+
+def _align_exposures(
+    name: str, relation: Cells, domains: list[Domain]
+) -> tuple[Floats, ...] | None:
+    """Return exposures of all places; 1 where none are given."""
+    if relation.exposure is None:
+        return None
+    found = []
+    for place, domain, each in zip(relation.places, domains, relation.exposure, strict=True):
+        given = each
+        where = f"Relation '{name}', place '{place}':"
+        if isinstance(each, Mapping):
+            lost = [o for o in domain.names or () if o not in each]
+            if lost or domain.names is None:
+                what = f"that of {quoted(lost[0])} is missing" if lost else "objects have no names"
+                refuse(f"{where} {what} in exposure. Give a factor for each object.")
+            given = np.array([each[o] for o in domain.names])
+        if given is not None and given.shape != (domain.size,):
+            refuse(
+                f"{where} {given.size:,} exposures for {domain.size:,} objects. Give one for each, "
+                "or a dict from names to factors."
+            )
+        found.append(np.ones(domain.size) if given is None else given)
+    return tuple(found)
+
+
+def check_cells(table: Table, domains: list[Domain], *, warn: bool) -> Table:
+    """Leave out cells with an object twice if they are unseen; refuse pairs that contradict."""
+    cells, values, unseen = table.cells, table.values, table.unseen
+    if table.distinct:
+        kept = [~_repeats(each, table.domains) for each in (cells, unseen)]
+        left_out = int((~kept[0]).sum())
+        if warn and left_out:
+            warnings.warn(
+                f"{left_out:,} of {len(cells):,} cells of relation '{table.name}' have an object "
+                "twice and are left out: they are unseen by default. Pass diagonal='seen' to use "
+                "them, or diagonal='unseen' if they are no data.",
+                stacklevel=5,  # the caller of fit
+            )
+        cells, values, unseen = cells[kept[0]], values[kept[0]], unseen[kept[1]]
+    if not table.symmetric or not len(cells) + len(unseen):
+        return replace(table, cells=cells, values=values, unseen=unseen)
+    _, first, pair = np.unique(
+        np.concatenate((cells, unseen)), axis=0, return_index=True, return_inverse=True
+    )
+    first_row = first[pair.ravel()]
+    rows, listed = first_row[: len(cells)], first_row[len(cells) :] < len(cells)
+    for wrong, what in (
+        (cells[values[rows] != values], "pairs have two different values"),
+        (unseen[listed], "unseen pairs are listed with a value, too"),
+    ):
+        if len(wrong):
+            pairs = zip(domains, wrong[0].tolist(), strict=True)
+            names = [domain.names[o] if domain.names else o for domain, o in pairs]
+            refuse(
+                f"Relation '{table.name}' is symmetric, but {len(wrong):,} {what}; the first is "
+                f"{cell_in_words(table.places, names)}. Keep one of them, or pass symmetric=False."
+            )
+    kept_rows = np.flatnonzero(rows == np.arange(len(cells)))
+    return replace(
+        table, cells=cells[kept_rows], values=values[kept_rows], unseen=np.unique(unseen, axis=0)
+    )
+
+
+def _warn_of_cells(table: Table, repeated: int, sizes: tuple[int, ...]) -> None:
+    """Warn of counts that are listed again, and of a relation without observed cells."""
+    found = []
+    if repeated:
+        found.append(
+            f"{repeated:,} rows of relation '{table.name}' give the count of a cell again, and are "
+            "left out. Add the counts of each cell up if they are parts of a sum."
+        )
+    if not table.n_observed(sizes):
+        found.append(
+            f"Relation '{table.name}' has no observed cell: all are unseen. Add values, or leave "
+            "it out."
+        )
+    for each in found:
+        warnings.warn(each, stacklevel=5)  # the caller of fit
+
+
+def _repeats(cells: Indices, domains: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return which cells have an object twice."""
+    found = np.zeros(len(cells), dtype=bool)
+    for p in range(len(domains)):
+        for e in range(p):
+            if domains[e] == domains[p]:
+                found |= cells[:, e] == cells[:, p]
+    return found

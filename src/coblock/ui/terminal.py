@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from coblock.analysis import typical_members
-from coblock.analysis.description import Description
+from coblock.analysis.description import Description, typical_members
 from coblock.analysis.evaluation import Evaluation
 from coblock.analysis.explain import describe_certainty, describe_structure
 from coblock.estimator import IRM
@@ -26,6 +26,9 @@ from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.ui.report.figures import bin_both_orders
 from coblock.ui.style import LIGHT_SCALE, UNSEEN, blend, ink_on, to_hex, truncate
+
+if TYPE_CHECKING:
+    from coblock.multi import MultiIRM
 
 MAX_COLUMN_CLUSTERS = 17  # fit on a line of 80 characters
 MAX_ROW_CLUSTERS = 30  # lines of the block map
@@ -60,6 +63,12 @@ def result_page(model: IRM, found: Description, report: Path) -> RenderableType:
         Mosaic(relation, result.labels),
         path_line("\nReport: ", report.resolve()),
     )
+
+
+def several_page(model: "MultiIRM", report: Path) -> RenderableType:
+    """Return the output of a fit of several relations: the summary and the report's path."""
+    summary = "\n".join(printable(line) for line in model.summary().splitlines())
+    return Group(Text(summary), path_line("\nReport: ", report.resolve()))
 
 
 def senate_page(model: IRM, senators: Sequence[str], parties: Sequence[str]) -> RenderableType:
@@ -98,6 +107,15 @@ def evaluation_page(found: Evaluation, share: float) -> Group:
         names = " and ".join(found.baselines)
         lines.append(Text(f"\n{names}: the same cells predicted without clusters"))
     return Group(*lines)
+
+
+def evaluation_pages(found: dict[str, Evaluation], share: float) -> Group:
+    """Return a table of scores for each of several relations."""
+    pages = (
+        (Text(f"{printable(name)}\n"), evaluation_page(each, share), Text(""))
+        for name, each in found.items()
+    )
+    return Group(*(part for page in pages for part in page))
 
 
 def block_map(result: Result, order: Sequence[NDArray[np.int64]] | None = None) -> Group:

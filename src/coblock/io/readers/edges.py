@@ -1,79 +1,30 @@
 """Edges by name, and how they are read from Parquet, Arrow, data frames and networkx graphs."""
 
-import errno
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+import polars as pl
+from polars import selectors
 
-from coblock.io import shorten
-from coblock.io.readers.arrow import check_file, check_stream
+from coblock.io import quantity
+from coblock.io.readers.limits import Limits, convert_errors, refuse
 from coblock.io.readers.names import NumberedNames, collect_names
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from coblock.io.readers.limits import Limits
 
 Locate = Callable[[int], str]  # describes where the edge at a position is in its source
 
 YES, NO, BLANK = ("yes", "y", "true", "x"), ("no", "n", "false"), ("", "na", "nan", "null")
 _SAMPLE_ROWS = 1000  # searched for columns of yes and no
 MOST_LISTED = 8  # answers in a message
-_MAX_LENGTH = 160  # characters that are quoted from a foreign message
 EDGE_BYTES = 32  # of an edge of a Parquet file in memory, about
-# The file system failed, not the content: these errors are passed on.
-_SYSTEM_ERRORS = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOENT, errno.EPERM}
-
-
-class ReadError(ValueError):
-    """The input is not a relation; the message says what is wrong, where, and what to do."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(shorten(sentence))
-
-
-def refuse(sentence: str) -> NoReturn:
-    """Refuse the input for the reason in ``sentence``."""
-    raise ReadError(sentence)
-
-
-@contextmanager
-def convert_errors(what: str) -> Iterator[None]:
-    """Convert any exception of another package into a :class:`ReadError` that begins with ``what``.
-
-    Damaged files cause more exceptions than their readers document, including panics of polars.
-    """
-    from polars.exceptions import PanicException
-
-    try:
-        yield
-    except ReadError:
-        raise
-    except (Exception, PanicException) as error:
-        system = isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS
-        missing = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
-        if system or missing:  # the message names the package
-            raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
-        if len(reason) > _MAX_LENGTH:
-            reason = reason[: _MAX_LENGTH - 4] + " ..."
-        msg = f"{what}: {reason.rstrip('.')}."
-        raise ReadError(msg) from error
 
 
 def edge_number(position: int) -> str:
     """Describe an edge of a source that has no line numbers."""
     return f"edge {position + 1:,}"
-
-
-def pluralize(number: int, one: str, many: str) -> str:
-    """Return a number with the words that agree with it."""
-    return f"{number:,} {one if number == 1 else many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +67,7 @@ class Columns:
         free = [name for name in present if name not in wanted]
         if len(free) < [row, column].count(None):
             refuse(
-                f"{source} has {pluralize(len(present), 'column', 'columns')} ({listed}), but an "
+                f"{source} has {quantity(len(present), 'column')} ({listed}), but an "
                 "edge needs two: one for rows, one for columns. If the fields are separated by an "
                 "unusual character, name it with delimiter=; if lines are lists of items, pass "
                 "layout='baskets'."
@@ -131,7 +82,7 @@ class EdgeTable:
 
     row: NumberedNames
     column: NumberedNames
-    value: "pl.Series | None" = None  # None: all edges are links
+    value: pl.Series | None = None  # None: all edges are links
     locate: Locate = edge_number
     row_objects: tuple[str, ...] = ()  # listed by the source apart from the edges; numbered first
     column_objects: tuple[str, ...] = ()
@@ -140,7 +91,7 @@ class EdgeTable:
     complete: bool = False  # whether every cell has been listed, as in a wide table
 
     @property
-    def frame(self) -> "pl.DataFrame":
+    def frame(self) -> pl.DataFrame:
         """Row and column of each edge as strings; value, if there are values."""
         import polars as pl
 
@@ -151,12 +102,9 @@ class EdgeTable:
 
 
 def collect_edges(
-    lazy: "pl.LazyFrame", columns: Columns, source: str, locate: Locate = edge_number
+    lazy: pl.LazyFrame, columns: Columns, source: str, locate: Locate = edge_number
 ) -> EdgeTable:
     """Read the chosen columns of a table; lines without any name are blank and skipped."""
-    import polars as pl
-    from polars import selectors
-
     with convert_errors(f"{source} cannot be read"):
         present = lazy.collect_schema().names()
         chosen = columns.choose(present, source)
@@ -188,7 +136,7 @@ def collect_edges(
         position_of = np.flatnonzero(~blank)
         row, column = (part._replace(codes=part.codes[position_of]) for part in (row, column))
         value = None if value is None else value.gather(position_of)
-        count = pluralize(int(blank.sum()), "blank line was", "blank lines were")
+        count = quantity(int(blank.sum()), "blank line was", "blank lines were")
         notes.append(f"{count} skipped.")
     if not row.codes.size:
         advice = " If its one line is an edge, pass header=False." if is_text else ""
@@ -208,13 +156,11 @@ def collect_edges(
     )
 
 
-def _describe_unused(unused: "pl.LazyFrame", all_links: bool, source: str) -> list[str]:
+def _describe_unused(unused: pl.LazyFrame, all_links: bool, source: str) -> list[str]:
     """Return notes on columns that are not read, and on the first that says yes and no."""
-    import polars as pl
-
     types = unused.collect_schema()
-    listed = ", ".join(map(repr, types.names()[:5])) + (", ..." if len(types) > 5 else "")
-    count = pluralize(len(types), "column was", "columns were")
+    listed = list_some(types.names(), 5)
+    count = quantity(len(types), "column was", "columns were")
     notes = [f"{count} not used: {listed}. value= names one to be read."]
     with convert_errors(f"{source} cannot be read"):
         texts = [name for name, kind in types.items() if all_links and kind == pl.String]
@@ -230,10 +176,8 @@ def _describe_unused(unused: "pl.LazyFrame", all_links: bool, source: str) -> li
     return notes
 
 
-def scan_table(path: Path, limits: "Limits") -> "pl.LazyFrame":
+def scan_table(path: Path, limits: Limits) -> pl.LazyFrame:
     """Return the table of a Parquet file, or of an Arrow file (Feather, IPC) or Arrow stream."""
-    import polars as pl
-
     parquet = path.suffix.lower() == ".parquet"
     kind = "a Parquet" if parquet else "an Arrow"
     with convert_errors(f"{path} is not {kind} file, or is damaged"):
@@ -244,19 +188,17 @@ def scan_table(path: Path, limits: "Limits") -> "pl.LazyFrame":
         else:
             content = path.read_bytes()
             is_file = content.startswith(b"ARROW1")
-            limits.check_unpacked((check_file if is_file else check_stream)(content), path)
+            limits.check_arrow(content, path, is_file=is_file)
             lazy = (pl.read_ipc if is_file else pl.read_ipc_stream)(content).lazy()
             limits.check_columns(len(lazy.collect_schema()), path)
     return lazy
 
 
-def convert_frame(frame: Any) -> tuple["pl.LazyFrame", list[str] | None]:
+def convert_frame(frame: Any) -> tuple[pl.LazyFrame, list[str] | None]:
     """Return a data frame of narwhals as one of polars, and the names of its rows, if it has any.
 
     The index of pandas has names unless it only counts the rows.
     """
-    import polars as pl
-
     with convert_errors("The data frame cannot be read"):
         try:
             frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
@@ -272,18 +214,8 @@ def convert_frame(frame: Any) -> tuple["pl.LazyFrame", list[str] | None]:
     return native.lazy(), None if index is None or counted else list(map(str, index))
 
 
-def convert_stream(source: Any) -> "pl.LazyFrame":
-    """Return the table of an object with the C stream interface of Arrow."""
-    import polars as pl
-
-    with convert_errors("The Arrow stream cannot be read"):
-        return pl.DataFrame(source).lazy()
-
-
-def _to_polars(name: str, column: Any) -> "pl.Series":
+def _to_polars(name: str, column: Any) -> pl.Series:
     """Return a column as a polars series; numbers stay numbers, other values become strings."""
-    import polars as pl
-
     values = column.to_list()
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return pl.Series(name, values)
@@ -322,8 +254,6 @@ def load_graph(path: Path, kind: str) -> Any:
 
 def read_graph(graph: Any, relation: str, columns: Columns) -> EdgeTable:
     """Read the edges of a graph; nodes without edges are objects too."""
-    import polars as pl
-
     names = {node: _valid_text(node) for node in graph.nodes}
     distinct = len(set(names.values()))
     if distinct < len(names):
@@ -401,14 +331,12 @@ def read_words(yes: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def mark_answers(
-    lazy: "pl.LazyFrame", yes: Sequence[str], cells: list[str], what: str
-) -> tuple["pl.LazyFrame", str]:
+    lazy: pl.LazyFrame, yes: Sequence[str], cells: list[str], what: str
+) -> tuple[pl.LazyFrame, str]:
     """Return a table with 1 for the answers that are links and 0 for others, and a note.
 
     ``cells`` are the columns with answers. Blank answers stay blank.
     """
-    import polars as pl
-
     with convert_errors(f"{what} cannot be read"):
         frame = lazy.collect()
     words = pl.col(cells).cast(pl.String).str.strip_chars().str.to_lowercase()
@@ -419,17 +347,17 @@ def mark_answers(
     if missing:
         refuse(
             f"The answer {missing[0]!r} of yes= does not occur in {what}. The answers are "
-            f"{_list(found)}."
+            f"{list_some(found)}."
         )
     is_blank = words.is_null() | words.is_in(list(BLANK))
     marked = pl.when(words.is_in(list(yes))).then(pl.lit("1")).otherwise(pl.lit("0"))
     marked = pl.when(is_blank).then(None).otherwise(marked).name.keep()
     others = [word for word in found if word not in yes]
-    note = f"Links are the answers {_list(yes)}"
-    note += f"; {_list(others)} are not." if others else "; there are no others."
+    note = f"Links are the answers {list_some(yes)}"
+    note += f"; {list_some(others)} are not." if others else "; there are no others."
     return frame.with_columns(marked).lazy(), note
 
 
-def _list(words: Sequence[str]) -> str:
-    more = ", ..." if len(words) > MOST_LISTED else ""
-    return ", ".join(map(repr, words[:MOST_LISTED])) + more
+def list_some(words: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Return words for a message; an ellipsis stands for those beyond ``most``."""
+    return ", ".join(map(repr, words[:most])) + (", ..." if len(words) > most else "")

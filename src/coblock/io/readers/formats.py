@@ -1,19 +1,20 @@
-"""Tables of spreadsheets, databases and JSON, hypergraphs, triples, and lists of neighbours."""
+"""Tables of spreadsheets, databases and JSON, hypergraphs, triples, and sparse matrices."""
 
-import csv
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from coblock.io.readers.edges import EdgeTable, convert_errors, pluralize, refuse
-from coblock.io.readers.names import collect_names
+import numpy as np
+import polars as pl
+from scipy import io, sparse
 
-if TYPE_CHECKING:
-    import polars as pl
+from coblock.io import quantity
+from coblock.io.readers.indexing import IndexedEdges, cell_states, describe_threshold
+from coblock.io.readers.limits import convert_errors, refuse
+from coblock.io.readers.text import split_at_whitespace
+from coblock.model import checks
 
 EXCEL, DATABASES = (".xlsx", ".xlsm"), (".db", ".sqlite", ".sqlite3", ".duckdb")
 JSON_LINES, TRIPLES = (".jsonl", ".ndjson"), (".nt",)
@@ -24,7 +25,8 @@ LISTS: dict[str, Literal["baskets", "adjacency"]] = {
 EXCEL_PACKAGE = ("Workbooks", "fastexcel", "excel")  # what needs which package, in which extra
 DUCKDB_PACKAGE = ("DuckDB databases", "duckdb", "duckdb")
 RDF_PACKAGE = ("N-Triples", "rdflib", "rdf")
-SAMPLE = 200  # lines that decide what separates their fields
+# Rows and columns that a file may have: a million, and a thousand for each stored cell.
+_MAX_EMPTY, _MAX_PER_CELL = 1_000_000, 1_000
 _SQLITE, _DUCKDB = b"SQLite format 3\x00", b"DUCK"  # at the beginning, and at byte 8
 
 
@@ -36,10 +38,8 @@ class MissingPackageError(ImportError):
         super().__init__(f"{what} need {package}, which is not installed: {install}")
 
 
-def read_sheet(path: Path, sheet: str | None) -> "pl.LazyFrame":
+def read_sheet(path: Path, sheet: str | None) -> pl.LazyFrame:
     """Return a sheet of a workbook, by default the first."""
-    import polars as pl
-
     try:
         import fastexcel
     except ImportError as error:
@@ -52,13 +52,11 @@ def read_sheet(path: Path, sheet: str | None) -> "pl.LazyFrame":
     return frame.lazy()
 
 
-def read_database(path: Path, table: str | None, query: str | None) -> "pl.LazyFrame":
+def read_database(path: Path, table: str | None, query: str | None) -> pl.LazyFrame:
     """Return a table of an SQLite or DuckDB database, or the result of a query; nothing is written.
 
     A database with one table needs neither.
     """
-    import polars as pl
-
     with path.open("rb") as file:
         head = file.read(16)
     if head != _SQLITE and head[8:12] != _DUCKDB:
@@ -120,7 +118,7 @@ def _choose_table(connection: Any, path: Path, table: str | None) -> str:
     if table is None and len(found) != 1:
         example = found[0] if found else "table"
         refuse(
-            f"{path} has {pluralize(len(found), 'table', 'tables')} ({listed}). Name one, as in "
+            f"{path} has {quantity(len(found), 'table')} ({listed}). Name one, as in "
             f"{path.name}::{example}, or pass query=."
         )
     if table is not None and table not in found:
@@ -128,21 +126,17 @@ def _choose_table(connection: Any, path: Path, table: str | None) -> str:
     return (table or found[0]).replace('"', '""')
 
 
-def read_json_lines(path: Path) -> "pl.LazyFrame":
+def read_json_lines(path: Path) -> pl.LazyFrame:
     """Return JSON Lines as a table: one object per line."""
-    import polars as pl
-
     with convert_errors(f"{path} is not JSON Lines, or is damaged"):
         return pl.read_ndjson(path, infer_schema_length=None).lazy()
 
 
-def read_json(path: Path) -> "pl.LazyFrame":
+def read_json(path: Path) -> pl.LazyFrame:
     """Return a hypergraph in the format HIF, or a list of objects, as a table.
 
     The nodes of a hypergraph are rows, and its edges are columns.
     """
-    import polars as pl
-
     with convert_errors(f"{path} is not JSON, or is damaged"):
         content = json.loads(path.read_bytes())
         incidences = content.get("incidences") if isinstance(content, dict) else None
@@ -169,10 +163,8 @@ def _plain(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict) else value
 
 
-def read_triples(path: Path) -> tuple["pl.LazyFrame", list[str]]:
+def read_triples(path: Path) -> tuple[pl.LazyFrame, list[str]]:
     """Return subject, object, predicate and both of the latter of N-Triples, and notes."""
-    import polars as pl
-
     try:
         import rdflib
     except ImportError as error:
@@ -196,39 +188,94 @@ def read_triples(path: Path) -> tuple["pl.LazyFrame", list[str]]:
     return pl.LazyFrame(columns, schema=dict.fromkeys(columns, pl.String)), notes
 
 
-def read_lists(text: str, what: str, layout: str, delimiter: str | None) -> EdgeTable:
-    """Read lines that list columns: baskets, or neighbours after the name of the row.
+# Stored cells of matrices; objects are named by position
 
-    Baskets are numbered by line. Fields are separated by commas if the first lines have one, else
-    by tabs, semicolons or white space. Lines that begin with ``#`` are comments.
+
+def read_market(path: Path, binarize: float | None) -> IndexedEdges:
+    """Read a sparse Matrix Market file, plain or compressed with gzip.
+
+    SciPy reads only the header: a damaged body can crash SciPy's parser and with it the process.
     """
-    import polars as pl
-
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    if not lines:
-        refuse(f"{what} holds no edges, only blank lines or comments.")
-    if delimiter is None:
-        found = (each for each in ",\t;" if any(each in line for line in lines[:SAMPLE]))
-        delimiter = next(found, "whitespace")
-    pairs: list[tuple[str, str]] = []
-    rows = []
-    for number, fields in enumerate(_fields(lines, delimiter, what), start=1):
-        named = [field.strip() for field in fields if field.strip()]
-        if not named:
-            continue
-        row, *rest = named if layout == "adjacency" else [str(number), *named]
-        rows.append(row)
-        pairs += ((row, column) for column in rest)
-    if not pairs:
-        refuse(f"{what} holds no edges: no line lists a column.")
-    frame = pl.DataFrame(pairs, schema={"row": pl.String, "column": pl.String}, orient="row")
-    where = "the first field" if layout == "adjacency" else "the numbers of the lines"
-    used = f"rows from {where}, columns from the other fields"
-    return EdgeTable(*collect_names(frame.lazy()), row_objects=tuple(rows), used=used)
+    with convert_errors(f"{path} is not a Matrix Market file, or is damaged"):
+        rows, columns, stored, layout, field, symmetry = io.mminfo(path)
+        if layout != "coordinate":
+            refuse(
+                f"{path} is a dense Matrix Market file ({layout}). Save it as a sparse one "
+                "(coordinate): scipy.io.mmwrite(path, scipy.sparse.csr_array(matrix))."
+            )
+        if field == "complex":
+            refuse(f"{path} must hold real numbers, but holds complex ones.")
+        _check_size((rows, columns), stored, path)
+        body = split_at_whitespace(path, "%").slice(1)  # the first line has the size
+        cells = _parse_cells(body, stored, (rows, columns), field == "pattern", path)
+        row, column, values = (series.to_numpy() for series in cells)
+        if symmetry != "general":  # only one half is stored
+            off = row != column
+            sign = -1.0 if symmetry == "skew-symmetric" else 1.0
+            row, column = np.append(row, column[off]), np.append(column, row[off])
+            values = np.append(values, sign * values[off])
+        matrix = sparse.coo_array((values, (row, column)), shape=(rows, columns))
+    return _to_cells(matrix, 1, binarize, path)
 
 
-def _fields(lines: list[str], delimiter: str, what: str) -> Iterator[list[str]]:
-    if delimiter == "whitespace":
-        return (line.split() for line in lines)
-    with convert_errors(f"{what} cannot be read"):
-        return iter(list(csv.reader(StringIO("\n".join(lines)), delimiter=delimiter)))
+def _parse_cells(
+    body: pl.Series, stored: int, shape: tuple[int, int], pattern: bool, path: Path
+) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Return rows and columns, from 0, and values of the lines of a file."""
+    width = 2 if pattern else 3
+    if len(body) != stored:
+        refuse(f"{path} is damaged: it says it has {stored:,} stored cells, but has {len(body):,}.")
+    fields = [body.list.get(i, null_on_oob=True) for i in range(width)]
+    row, column = (field.cast(pl.Int64, strict=False) - 1 for field in fields[:2])
+    ones = pl.repeat(1.0, len(body), eager=True)
+    value = ones if pattern else fields[2].cast(pl.Float64, strict=False)
+    good = (body.list.len() == width) & value.is_not_null()
+    for index, size in zip((row, column), shape, strict=True):
+        good = good & index.is_between(0, size - 1).fill_null(False)
+    if not good.all():
+        first = int((~good).arg_max() or 0)
+        refuse(
+            f"{path} is damaged: {(~good).sum():,} of {stored:,} stored cells are not {width} "
+            f"numbers within {shape[0]:,} x {shape[1]:,}; the first is {body[first].to_list()!r}."
+        )
+    return row, column, value
+
+
+def read_npz(path: Path, binarize: float | None) -> IndexedEdges:
+    """Read a sparse matrix that SciPy has saved; nothing in the file is unpickled."""
+    expected = "a sparse matrix saved by scipy.sparse.save_npz"
+    with convert_errors(f"{path} is not {expected}, or is damaged"):
+        matrix = sparse.load_npz(path)
+    return _to_cells(matrix, 0, binarize, path)
+
+
+def _to_cells(matrix: Any, first: int, binarize: float | None, path: Path) -> IndexedEdges:
+    """Return the stored cells; objects are named by their positions, counted from ``first``."""
+    with convert_errors(str(path)):
+        if matrix.dtype.kind not in "buif":
+            refuse(f"{path} must hold real numbers, but holds {matrix.dtype}.")
+        checks.check_shape(matrix.shape, "bipartite")
+        _check_size(matrix.shape, matrix.nnz, path)
+        checks.check_indices(matrix, str(path))
+        found = sparse.coo_array(matrix)
+        rows, columns = (index.astype(np.int32) for index in found.coords)
+
+    def locate(position: int) -> str:
+        return f"row {rows[position] + first:,}, column {columns[position] + first:,}"
+
+    values = pl.Series(found.data.astype(np.float64))
+    states = cell_states(values, binarize, locate)
+    notes = tuple(describe_threshold(values, states, binarize))
+    names = [tuple(map(str, range(first, first + size))) for size in matrix.shape]
+    return IndexedEdges(rows, columns, states, names[0], names[1], both_halves=True, notes=notes)
+
+
+def _check_size(shape: tuple[int, ...], stored: int, path: Path) -> None:
+    """Refuse matrices without cells, and sizes of damaged headers that would exhaust the memory."""
+    if len(shape) != 2 or 0 in shape or not stored:
+        refuse(f"{path} holds no edges: its shape is {shape}, with {stored:,} stored cells.")
+    if sum(shape) > _MAX_EMPTY + _MAX_PER_CELL * stored:
+        refuse(
+            f"{path} has {shape[0]:,} rows and {shape[1]:,} columns, but only {stored:,} stored "
+            "cells. If the size is correct, remove rows and columns without stored cells."
+        )

@@ -3,22 +3,23 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from coblock.io import quantity
+from coblock.io.readers import Reading
 from coblock.io.readers import edges as named
-from coblock.io.readers.edges import EdgeTable, Locate, convert_errors, pluralize, refuse
+from coblock.io.readers.edges import EdgeTable, Locate
+from coblock.io.readers.limits import convert_errors, refuse
 from coblock.io.readers.names import NameNumbers, NumberedNames
 from coblock.kernels import Indices
 from coblock.model import checks
 from coblock.model.checks import Kind
 from coblock.model.relation import BinaryRelation, select_cells, unite
-
-if TYPE_CHECKING:
-    import polars as pl
 
 States: TypeAlias = NDArray[np.int8]
 Pairs: TypeAlias = tuple[Indices, Indices]  # rows and columns
@@ -48,49 +49,10 @@ class IndexedEdges:
         return len(self.row_names), len(self.column_names)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Reading:
-    """A relation with names, counts of what was read, and notes on how it was read.
-
-    Objects are in order of first appearance, those of matrices by position. ``duplicates`` are
-    edges that repeat an earlier pair: the largest value of a pair counts, and a blank only if the
-    pair has no value. ``notes`` say what was inferred and what was left out.
-    """
-
-    relation: BinaryRelation
-    edges: int  # with or without a value
-    duplicates: int
-    rows: int
-    columns: int
-    unseen: int  # cells
-    notes: tuple[str, ...] = ()  # sentences for the user
-    used: str = ""  # the columns that were read
-    first: tuple[tuple[str, str], ...] = ()  # links of the source
-
-    @property
-    def lines(self) -> tuple[str, str, str]:
-        """What was read, in three lines: columns, first links, counts."""
-        pairs = ", ".join(f"{row[:40]} - {column[:40]}" for row, column in self.first)
-        objects = pluralize(self.rows, "row", "rows")
-        objects += f" and {pluralize(self.columns, 'column', 'columns')}"
-        if self.relation.repeated:
-            objects = pluralize(self.rows, "object", "objects")
-        links = pluralize(self.relation.n_links, "link", "links")
-        unseen = pluralize(self.unseen, "unseen cell", "unseen cells")
-        return (
-            f"Read: {self.used}.",
-            f"First links: {pairs or 'none'}.",
-            f"{objects}, {links}, {unseen}; density {self.relation.density:.2g}.",
-        )
-
-    def __repr__(self) -> str:
-        return f"Reading({self.relation!r}, edges={self.edges:,}, notes={len(self.notes)})"
-
-
 # Names
 
 
-def number_names(series: Sequence["pl.Series"]) -> tuple[list[Indices], tuple[str, ...]]:
+def number_names(series: Sequence[pl.Series]) -> tuple[list[Indices], tuple[str, ...]]:
     """Return the indices of the names of each series, and the names by first appearance."""
     numbers = NameNumbers()
     codes = [numbers.number(names) for names in series]
@@ -100,15 +62,13 @@ def number_names(series: Sequence["pl.Series"]) -> tuple[list[Indices], tuple[st
 # Values
 
 
-def cell_states(values: "pl.Series", binarize: float | None, locate: Locate) -> States:
+def cell_states(values: pl.Series, binarize: float | None, locate: Locate) -> States:
     """Return the state of the cell of each value.
 
     Numbers above ``binarize``, yes, y and true are links. Other numbers, no, n and false are cells
     without a link. Blank, null, NA and NaN are unseen. With ``binarize=None`` numbers must be 0 or
     1. ``locate`` describes the position of a value that is refused.
     """
-    import polars as pl
-
     with convert_errors("The values cannot be read"):
         if values.dtype == pl.Boolean or values.dtype.is_numeric():
             numbers = values.cast(pl.Float64).fill_nan(None)
@@ -140,10 +100,8 @@ def cell_states(values: "pl.Series", binarize: float | None, locate: Locate) -> 
     return states
 
 
-def describe_threshold(values: "pl.Series", states: States, binarize: float | None) -> list[str]:
+def describe_threshold(values: pl.Series, states: States, binarize: float | None) -> list[str]:
     """Return a note if numbers other than 0 and 1 were cut at 0, which may not be meant."""
-    import polars as pl
-
     if binarize != 0.0:
         return []
     numbers = values.cast(pl.Float64, strict=False).fill_nan(None).drop_nulls()
@@ -168,8 +126,6 @@ def index_edges(
     edges: EdgeTable, unseen: EdgeTable | IndexedEdges | None, shared: bool, binarize: float | None
 ) -> tuple[IndexedEdges, Pairs | None]:
     """Replace names by indices, which are ``shared`` if rows and columns are the same objects."""
-    import polars as pl
-
     if isinstance(unseen, IndexedEdges):
         refuse(
             "The unseen cells are in a matrix, which has no names, but the relation has names. "
@@ -200,7 +156,7 @@ def index_edges(
         index |= dict(zip(keys, found[1:], strict=True))
         known = max(int(codes.max(initial=-1)) for codes in found[: 1 + len(parts)]) + 1
         if known < len(names):
-            count = pluralize(len(names) - known, "name", "names")
+            count = quantity(len(names) - known, "name")
             notes += (
                 f"The unseen cells have {count} that the relation does not have. They were added "
                 f"to it, without links; the first is {names[known]!r}.",

@@ -1,14 +1,12 @@
 """Names of objects, numbered in the order of their first appearance, a batch at a time."""
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from coblock.kernels import Indices, Offsets, kernel
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Hashes: TypeAlias = NDArray[np.uint64]
 
@@ -24,9 +22,9 @@ class NumberedNames(NamedTuple):
     """The names at one place of all edges; each name is held once."""
 
     codes: Indices  # (edges,) -1 where there is no name
-    names: "pl.Series"  # by code
+    names: pl.Series  # by code
 
-    def texts(self) -> "pl.Series":
+    def texts(self) -> pl.Series:
         """Return the name of each edge."""
         return self.names.gather(self.codes)
 
@@ -42,7 +40,7 @@ class NameNumbers:
         self._table, self._known = np.zeros((_FIRST_SLOTS, 2), np.uint64), 0
         self._new: list[pl.Series] = []  # names that each batch has added
 
-    def number(self, names: "pl.Series") -> Indices:
+    def number(self, names: pl.Series) -> Indices:
         """Return the numbers of names, -1 where there is none."""
         if names.null_count():
             codes = np.full(len(names), -1, np.int32)
@@ -64,7 +62,7 @@ class NameNumbers:
         same = np.array_equal(number, np.arange(number.size))
         return numbered.codes if same else number[numbered.codes]
 
-    def names(self) -> "pl.Series":
+    def names(self) -> pl.Series:
         """Return the names by number."""
         import polars as pl
 
@@ -72,11 +70,9 @@ class NameNumbers:
 
 
 def collect_names(
-    lazy: "pl.LazyFrame",
-) -> tuple[NumberedNames, NumberedNames, "pl.Series | None"]:
+    lazy: pl.LazyFrame,
+) -> tuple[NumberedNames, NumberedNames, pl.Series | None]:
     """Collect the columns row, column and value of a table, some rows at a time."""
-    import polars as pl
-
     numbers, codes = (NameNumbers(), NameNumbers()), ([NO_CODES], [NO_CODES])
     types = lazy.collect_schema()
     values = [pl.Series("value", dtype=types["value"])] if "value" in types else []

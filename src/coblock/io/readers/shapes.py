@@ -6,8 +6,12 @@ The first lines decide, unless the caller has. A table that may be either is ref
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any
 
+import polars as pl
+
+from coblock.io import quantity
+from coblock.io.readers import Absent, Layout
 from coblock.io.readers.edges import (
     BLANK,
     NO,
@@ -16,19 +20,12 @@ from coblock.io.readers.edges import (
     EdgeTable,
     Locate,
     collect_edges,
-    convert_errors,
     edge_number,
+    list_some,
     mark_answers,
-    pluralize,
-    refuse,
 )
+from coblock.io.readers.limits import convert_errors, refuse
 from coblock.io.readers.names import collect_names
-
-if TYPE_CHECKING:
-    import polars as pl
-
-Layout: TypeAlias = Literal["edges", "wide", "baskets", "adjacency"]
-Absent: TypeAlias = Literal["zero", "unseen"]
 
 SAMPLE_LINES = 1000  # that decide
 FEW_LINES = 4  # a table of 0 and 1 with so few lines may be a list of edges
@@ -60,7 +57,7 @@ class Shape:
 class TableSource:
     """A table and what errors say of it."""
 
-    lazy: "pl.LazyFrame"
+    lazy: pl.LazyFrame
     what: str  # path, or "The data frame"
     locate: Locate = edge_number
     has_header: bool = True
@@ -101,14 +98,12 @@ def _answers(table: TableSource, columns: Columns) -> list[str]:
     return [name for name in rest if name != (columns.row or first)]
 
 
-def _without_blank_lines(lazy: "pl.LazyFrame") -> "pl.LazyFrame":
-    import polars as pl
-
+def _without_blank_lines(lazy: pl.LazyFrame) -> pl.LazyFrame:
     return lazy.filter(~pl.all_horizontal(pl.all().is_null()))
 
 
 def find_shape(
-    sample: "pl.DataFrame", columns: Columns, layout: Layout | None, table: TableSource
+    sample: pl.DataFrame, columns: Columns, layout: Layout | None, table: TableSource
 ) -> Shape:
     """Return how a table with these first lines is read; refuse one that may be two things."""
     present = sample.columns
@@ -127,13 +122,11 @@ def find_shape(
     return _edge_shape(sample, columns, table)
 
 
-def _split_index(sample: "pl.DataFrame") -> tuple[str | None, list[str]]:
+def _split_index(sample: pl.DataFrame) -> tuple[str | None, list[str]]:
     """Return the first column if it only counts the lines, as pandas and R write it; the others."""
     first, *rest = sample.columns
     if not _INDEX_NAMES.fullmatch(first.strip()) or len(rest) < 2:
         return None, [first, *rest]
-    import polars as pl
-
     numbers = sample[first].cast(pl.Int64, strict=False)
     counted = (numbers - numbers[0]).equals(pl.int_range(sample.height, dtype=pl.Int64, eager=True))
     if not sample.height or numbers.null_count() or not counted or numbers[0] not in {0, 1}:
@@ -146,14 +139,12 @@ def is_mark(word: str) -> bool:
     return word.strip().lower() in _MARKS
 
 
-def _is_marks(column: "pl.Series") -> bool:
+def _is_marks(column: pl.Series) -> bool:
     """Return whether a column says only 0, 1, yes, no, or nothing."""
     return set(_words(column)) <= _MARKS
 
 
-def _words(column: "pl.Series") -> Any:
-    import polars as pl
-
+def _words(column: pl.Series) -> Any:
     if column.dtype.is_nested():
         return pl.repeat("[]", len(column), eager=True)
     return column.cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
@@ -165,7 +156,7 @@ def _shape_of_cells(
     """Return the shape of a wide table, with a note that says so."""
     named = "the row names are in the frame's index" if table.row_names else "rows are numbered"
     where = named if row is None else f"the row names are in {_quote(row)}"
-    count = pluralize(len(cells), "column", "columns")
+    count = quantity(len(cells), "column")
     notes = [
         f"{table.what} was read as a wide table with {count} of cells; {where}. layout='edges' "
         "reads one edge per line."
@@ -183,7 +174,7 @@ def _quote(name: str) -> str:
     return repr(name) if name else "1 (without a name)"
 
 
-def _wide_shape(sample: "pl.DataFrame", columns: Columns, table: TableSource) -> Shape:
+def _wide_shape(sample: pl.DataFrame, columns: Columns, table: TableSource) -> Shape:
     """Return the shape of a table that is wide because the caller says so."""
     if columns.column is not None or columns.value is not None:
         refuse(
@@ -209,29 +200,27 @@ def _wide_shape(sample: "pl.DataFrame", columns: Columns, table: TableSource) ->
         )
     shape = _shape_of_cells(row, cells, table, None if index == row else index)
     if left_out:
-        listed = ", ".join(map(repr, left_out[:5])) + (", ..." if len(left_out) > 5 else "")
-        count = pluralize(len(left_out), "column has", "columns have")
+        count = quantity(len(left_out), "column has", "columns have")
+        listed = list_some(left_out, 5)
         note = f"{count} neither numbers nor yes and no, and was not used: {listed}."
         shape = replace(shape, notes=(*shape.notes, note))
     return shape
 
 
-def _has_answers(column: "pl.Series") -> bool:
+def _has_answers(column: pl.Series) -> bool:
     """Return whether some cells of a column are yes or no; the others are then wrong values."""
     return not set(_words(column)).isdisjoint({*YES, *NO})
 
 
-def _is_numbers(column: "pl.Series") -> bool:
+def _is_numbers(column: pl.Series) -> bool:
     """Return whether a column has numbers, yes, no, or nothing."""
-    import polars as pl
-
     words = _words(column)
     numbers = words.cast(pl.Float64, strict=False)
     return bool((numbers.is_not_null() | words.is_in(list(_MARKS))).all())
 
 
 def _refuse_unclear(
-    sample: "pl.DataFrame", rest: list[str], cells: list[str], table: TableSource
+    sample: pl.DataFrame, rest: list[str], cells: list[str], table: TableSource
 ) -> None:
     """Refuse a table that may be wide, but has cells whose meaning is unknown."""
     first, others = rest[0], rest[1:]
@@ -270,18 +259,15 @@ def _refuse_unclear(
         if not any(own & other for key, other in vocabulary.items() if key != name)
     ]
     if words and len(words) <= MOST_WORDS and not alone and not flagged:
-        listed = ", ".join(map(repr, words[:6])) + (", ..." if len(words) > 6 else "")
         refuse(
-            f"{table.what} looks like a wide table with the answers {listed} in "
+            f"{table.what} looks like a wide table with the answers {list_some(words, 6)} in "
             f"{len(others):,} columns, but which of them are links is unknown. List those that "
             "are: yes=WORD,WORD. The others are then no links, and blank cells are unseen."
         )
 
 
-def _not_names(name: str, column: "pl.Series", has_header: bool) -> str:
+def _not_names(name: str, column: pl.Series, has_header: bool) -> str:
     """Return what a column has instead of names, or nothing."""
-    import polars as pl
-
     words = _words(column)
     words = words.filter(words != "")
     numbers = words.cast(pl.Float64, strict=False)
@@ -297,7 +283,7 @@ def _not_names(name: str, column: "pl.Series", has_header: bool) -> str:
     return "numbers with decimals" if (numbers != numbers.round()).any() else ""
 
 
-def _edge_shape(sample: "pl.DataFrame", columns: Columns, table: TableSource) -> Shape:
+def _edge_shape(sample: pl.DataFrame, columns: Columns, table: TableSource) -> Shape:
     """Choose the columns of names: the first two that have neither times nor values."""
     index, rest = _split_index(sample)
     given = [name for name in columns.names if name is not None]
@@ -334,8 +320,6 @@ def _edge_shape(sample: "pl.DataFrame", columns: Columns, table: TableSource) ->
 
 def _read_cells(table: TableSource, shape: Shape, absent: Absent | None) -> EdgeTable:
     """Return the cells of a wide table that are not 0; blank ones are unseen or 0."""
-    import polars as pl
-
     row = shape.columns.row
     with convert_errors(f"{table.what} cannot be read"):
         wanted = [*([] if row is None else [row]), *shape.cells]
@@ -358,7 +342,7 @@ def _read_cells(table: TableSource, shape: Shape, absent: Absent | None) -> Edge
                 f"{table.what} has {blanks:,} blank cells and no 0 or no. Say what a blank means: "
                 "absent='zero' or absent='unseen'."
             )
-        count = pluralize(blanks, "blank cell is", "blank cells are")
+        count = quantity(blanks, "blank cell is", "blank cells are")
         notes += (f"{count} unseen; absent='zero' counts blanks as 0.",)
     cells = pl.concat(parts).select("row", "column", "value")
 
@@ -372,10 +356,8 @@ def _read_cells(table: TableSource, shape: Shape, absent: Absent | None) -> Edge
     return EdgeTable(*edges, locate, *objects, notes=notes, used=used, complete=True)
 
 
-def _row_names(frame: "pl.DataFrame", row: str | None, table: TableSource) -> "pl.Series":
+def _row_names(frame: pl.DataFrame, row: str | None, table: TableSource) -> pl.Series:
     """Return the names of the lines, which must differ."""
-    import polars as pl
-
     if row is None:
         given = table.row_names or [str(number) for number in range(1, frame.height + 1)]
         names = pl.Series(given, dtype=pl.String)

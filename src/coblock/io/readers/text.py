@@ -1,4 +1,4 @@
-"""Delimited text, plain or compressed. Polars parses it; this module finds the options."""
+"""Delimited text and lists, plain or compressed. Polars parses; this module finds the options."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -7,19 +7,18 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import polars as pl
+
+from coblock.io.readers import DELIMITERS, Absent, Layout
 from coblock.io.readers import edges as named
-from coblock.io.readers.edges import Columns, EdgeTable, ReadError, convert_errors, refuse
-from coblock.io.readers.formats import read_lists
-from coblock.io.readers.limits import Limits
-from coblock.io.readers.shapes import Absent, Layout, TableSource, is_mark, read_table_source
-
-if TYPE_CHECKING:
-    import polars as pl
+from coblock.io.readers.edges import Columns, EdgeTable
+from coblock.io.readers.limits import Limits, ReadError, convert_errors, refuse
+from coblock.io.readers.names import collect_names
+from coblock.io.readers.shapes import TableSource, is_mark, read_table_source
 
 WHITESPACE = "whitespace"
-DELIMITERS = (",", "\t", ";", "|", " ")
 _NO_DELIMITER = "\x01"  # occurs in no text, so that each line is one field
 _SAMPLE_LINES, _SAMPLE_BYTES = 200, 1 << 18  # inspected to find delimiter and header
 _LISTS = (
@@ -129,7 +128,7 @@ class _Text:
                 f"{short[0] + self.blank:,}. {_LISTS}"
             )
 
-    def scan(self, width: int) -> "pl.LazyFrame":
+    def scan(self, width: int) -> pl.LazyFrame:
         """Scan the fields of all lines, each as a string."""
         import polars as pl
 
@@ -189,23 +188,19 @@ class _Text:
                 yield f"line {reader.line_num:,}{suffix}", fields
 
 
-def split_at_whitespace(source: Any, comment: str | None) -> "pl.Series":
+def split_at_whitespace(source: Any, comment: str | None) -> pl.Series:
     """Return the fields of each line that is not blank."""
-    import polars as pl
-
     lines = _scan_lines(source, comment).select(pl.col("1").str.extract_all(r"\S+"))
     return lines.filter(pl.col("1").list.len() > 0).collect()["1"]
 
 
-def _scan(source: Any, **options: Any) -> "pl.LazyFrame":
+def _scan(source: Any, **options: Any) -> pl.LazyFrame:
     """Scan text with every field a string."""
-    import polars as pl
-
     plain: dict[str, Any] = {} if isinstance(source, bytes) else {"glob": False}
     return pl.scan_csv(source, infer_schema=False, **plain, **options)
 
 
-def _scan_lines(source: Any, comment: str | None, **options: Any) -> "pl.LazyFrame":
+def _scan_lines(source: Any, comment: str | None, **options: Any) -> pl.LazyFrame:
     """Scan text with each line as one field of the column ``1``."""
     options |= {"separator": _NO_DELIMITER, "quote_char": None, "has_header": False}
     return _scan(source, comment_prefix=comment, with_column_names=_number_columns, **options)
@@ -352,3 +347,42 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# Lists of columns
+
+
+def read_lists(text: str, what: str, layout: str, delimiter: str | None) -> EdgeTable:
+    """Read lines that list columns: baskets, or neighbours after the name of the row.
+
+    Baskets are numbered by line. Fields are separated by commas if the first lines have one, else
+    by tabs, semicolons or white space. Lines that begin with ``#`` are comments.
+    """
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if not lines:
+        refuse(f"{what} holds no edges, only blank lines or comments.")
+    if delimiter is None:
+        found = (each for each in ",\t;" if any(each in line for line in lines[:_SAMPLE_LINES]))
+        delimiter = next(found, "whitespace")
+    pairs: list[tuple[str, str]] = []
+    rows = []
+    for number, fields in enumerate(_fields(lines, delimiter, what), start=1):
+        named = [field.strip() for field in fields if field.strip()]
+        if not named:
+            continue
+        row, *rest = named if layout == "adjacency" else [str(number), *named]
+        rows.append(row)
+        pairs += ((row, column) for column in rest)
+    if not pairs:
+        refuse(f"{what} holds no edges: no line lists a column.")
+    frame = pl.DataFrame(pairs, schema={"row": pl.String, "column": pl.String}, orient="row")
+    where = "the first field" if layout == "adjacency" else "the numbers of the lines"
+    used = f"rows from {where}, columns from the other fields"
+    return EdgeTable(*collect_names(frame.lazy()), row_objects=tuple(rows), used=used)
+
+
+def _fields(lines: list[str], delimiter: str, what: str) -> Iterator[list[str]]:
+    if delimiter == "whitespace":
+        return (line.split() for line in lines)
+    with convert_errors(f"{what} cannot be read"):
+        return iter(list(csv.reader(StringIO("\n".join(lines)), delimiter=delimiter)))

@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from coblock.io import refuse
+from coblock.io.relation_files import read_relations
 from coblock.ui.cli import options, results, several
 from coblock.ui.cli.console import NOT_CONVERGED, OutputOptions
 from coblock.ui.cli.new_links import predict, recommend
@@ -23,7 +24,10 @@ from coblock.ui.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coblock.estimator import IRM
+    from coblock.io.tables import Relation
 
 TABLES, GRAPHS = ("csv", "parquet"), ("graphml", "gml")
 FORMATS = (*TABLES, "json", *GRAPHS)
@@ -54,54 +58,68 @@ def fit(
     """
     from coblock.analysis.description import describe
 
-    relations = several.describe_relations(edges, fit_options)
+    described = several.describe_relations(edges, fit_options)
     given: dict[str, Any] = {"force": force, "formulas": formulas, "title": title}
-    if relations is not None:
+    if described is not None:
         several.refuse_options(read_options, fit_options, cluster, shown)
-        read = partial(several.read_several, relations, output)
-        several.fit_several(read, out, fit_options, output, **given)
+        relations = partial(several.read_several, described, output)
+        _fit_several(relations, out, fit_options, output, **given)
         return
     assert edges is not None
     if fit_options.likelihood != "bernoulli":
         groups, what = (read_options, fit_options, cluster, shown), fit_options.likelihood
         several.refuse_options(*groups, used=several.USED_OF_ONE, what=f"--likelihood {what}")
-        read = partial(several.read_one, edges, read_options, fit_options, output)
-        several.fit_several(read, out, fit_options, output, **given)
+        relations = partial(several.read_one, edges, read_options, fit_options, output)
+        _fit_several(relations, out, fit_options, output, **given)
         return
-    model, checkpoint = fit_options.estimator(), results.checkpoint_of(out)
+    model = fit_options.estimator().set_params(checkpoint=results.checkpoint_of(out))
     said = shown.read()
     cluster.check()
-    found: dict[str, object] = {}
+    read: dict[str, object] = {}
     with results.open_folder(out, force=force) as write:
         if cluster.scheduler is None:
             reading = read_options.read(edges, output, fit_options.kind)
-            found = {"edges": reading.edges, "duplicates": reading.duplicates}
-            found["notes"] = list(map(options.with_options, reading.notes))
-            model.set_params(checkpoint=checkpoint)
-            if checkpoint.exists():
-                output.note(f"The fit goes on from {checkpoint}, where it was interrupted.")
-            with output.progress(model), results.interruptible(model):
-                model._fit(reading.relation, keep=True)
+            read = {"edges": reading.edges, "duplicates": reading.duplicates}
+            read["notes"] = list(map(options.with_options, reading.notes))
+            results.fit_model(model, reading.relation, output)
         else:
             with output.progress(model):
-                _fit_on_cluster(model, edges, cluster, read_options, checkpoint)
+                _fit_on_cluster(model, edges, cluster, read_options)
         name = "standard input" if str(edges) == "-" else edges.name
-        described = describe(model.result_, **said)
-        write(results.fill_folder(model, described, title=title or name, formulas=formulas))
-        results.remove_stale(model, out)
-        checkpoint.unlink(missing_ok=True)
-    results.show_result(model, described, out, output, found)
+        found = describe(model.result_, **said)
+        results.write_result(model, found, out, write, title=title or name, formulas=formulas)
+    results.show_result(model, found, out, output, read)
+
+
+def _fit_several(
+    read: "Callable[[], dict[str, Relation]]",
+    out: Path,
+    fit_options: FitOptions,
+    output: OutputOptions,
+    *,
+    force: bool,
+    formulas: bool,
+    title: str | None,
+) -> None:
+    """Read and fit several relations, and write model, tables and reports to a folder."""
+    model = several.make_model(fit_options).set_params(checkpoint=results.checkpoint_of(out))
+    with results.open_folder(out, force=force) as write:
+        relations = read()
+        results.fit_model(model, relations, output, advice=several.INTERRUPTED)
+        title = title or ", ".join(relations)
+        results.write_result(model, None, out, write, title=title, formulas=formulas)
+    results.show_result(model, None, out, output)
 
 
 def _fit_on_cluster(
-    model: "IRM", edges: Path, cluster: ClusterOptions, read_options: ReadOptions, checkpoint: Path
+    model: "IRM", edges: Path, cluster: ClusterOptions, read_options: ReadOptions
 ) -> None:
     """Fit a model on the workers of a scheduler, which see ``edges`` at the same path."""
     from coblock.distributed import ClusterError, DaskEngine, collect
 
     given, default = asdict(read_options), asdict(ReadOptions())
     columns = {name: given.pop(name) for name in ("row", "column", "value")}
-    model.set_params(binarize=given.pop("binarize"), checkpoint=checkpoint)
+    model.set_params(binarize=given.pop("binarize"))
     local = [name for name, value in given.items() if value != default[name]]
     if model.n_jobs != 1:
         local.append("jobs")
@@ -119,10 +137,9 @@ def _fit_on_cluster(
     except ClusterError as error:
         raise ConnectionError(str(error)) from error
     except KeyboardInterrupt:
-        if not checkpoint.exists():
+        if not Path(str(model.checkpoint)).exists():
             raise
-        msg = "Interrupted. The same command continues the fit."
-        raise KeyboardInterrupt(msg) from None
+        raise KeyboardInterrupt(several.INTERRUPTED) from None
     finally:
         model.set_params(engine=None)
 
@@ -142,14 +159,9 @@ def resume(
     Example:  coblock resume result.checkpoint
     """
     from coblock.analysis.description import describe
-    from coblock.io.container import has_format
-    from coblock.io.multi_checkpoint import FORMAT
     from coblock.loading import Unfinished
 
     folder = out or results.folder_of(checkpoint)
-    if has_format(checkpoint, FORMAT):
-        several.resume_several(checkpoint, folder, output, formulas=formulas)
-        return
     with (
         Unfinished.open(checkpoint) as unfinished,
         results.open_folder(folder, force=True) as write,
@@ -157,11 +169,13 @@ def resume(
         model = unfinished.model
         with output.progress(model), results.interruptible(model):
             unfinished.fit(keep=True)
-        described = describe(model.result_)
-        write(results.fill_folder(model, described, title=folder.name, formulas=formulas))
-        results.remove_stale(model, folder)
-        checkpoint.unlink(missing_ok=True)
-    results.show_result(model, described, folder, output, {})
+        found, title = None, folder.name
+        if results.is_several(model):
+            title = ", ".join(model.relations_)
+        else:
+            found = describe(model.result_)
+        results.write_result(model, found, folder, write, title=title, formulas=formulas)
+    results.show_result(model, found, folder, output)
 
 
 def demo(output: OutputOptions, seed: Seed = 0, out: OutFolder = Path("coblock-demo")) -> None:
@@ -187,7 +201,8 @@ def demo(output: OutputOptions, seed: Seed = 0, out: OutFolder = Path("coblock-d
             model.fit(relation)
         parties = dict(zip(senate.senators, senate.parties, strict=True))
         found = describe(model.result_, labels=parties)
-        write(results.fill_folder(model, found, title="Roll calls of the 109th US Senate"))
+        title = "Roll calls of the 109th US Senate"
+        results.write_result(model, found, out, write, title=title)
     output.show(
         lambda: Group(
             senate_page(model, senate.senators, senate.parties),
@@ -219,30 +234,37 @@ def evaluate(
 
     Example:  coblock evaluate purchases.csv --runs 10 --inference cvb0
     """
-    described = several.describe_relations(edges, fit_options)
-    if described is not None:
-        several.refuse_options(read_options, fit_options)
-        protocol: dict[str, Any] = {"share": share, "runs": runs, "largest": largest}
-        several.score_several(described, fit_options, output, protocol)
-        return
-    assert edges is not None
     from sklearn.exceptions import ConvergenceWarning
 
-    from coblock.analysis.evaluation import evaluate as run_protocol
-    from coblock.ui.terminal import evaluation_page
+    from coblock.analysis.evaluation import evaluate as evaluate_one
+    from coblock.analysis.evaluation import evaluate_several
+    from coblock.ui.terminal import evaluation_page, evaluation_pages
 
-    model = fit_options.estimator()
-    reading = read_options.read(edges, output, fit_options.kind)
-    with output.progress(model, fits=runs * fit_options.n_init) as warned:
-        found = run_protocol(
-            reading.relation, model, share=share, runs=runs, seed=fit_options.seed, largest=largest
-        )
+    protocol: dict[str, Any] = {"share": share, "runs": runs, "largest": largest}
+    protocol["seed"] = fit_options.seed
+    described = several.describe_relations(edges, fit_options)
+    model: Any
+    score: Any
+    if described is not None:
+        several.refuse_options(read_options, fit_options)
+        model = several.make_model(fit_options)
+        score = partial(evaluate_several, read_relations(described))
+    else:
+        assert edges is not None
+        model = fit_options.estimator()
+        score = partial(evaluate_one, read_options.read(edges, output, fit_options.kind).relation)
+    with output.progress(model, fits=runs * getattr(model, "n_init", 1)) as warned:
+        found = score(model, **protocol)
     unconverged = sum(isinstance(warning, ConvergenceWarning) for warning in warned)
     if unconverged:
         note = f"{unconverged} of {runs} fits had not converged after {model.max_iter:,} sweeps."
         output.note(f"{note} Increase --max-iter or --tol.")
-    data = asdict(found) | {"share": share, "converged": not unconverged}
-    output.show(lambda: evaluation_page(found, share), data)
+    data: dict[str, Any] = {"share": share, "converged": not unconverged}
+    if described is None:
+        output.show(lambda: evaluation_page(found, share), asdict(found) | data)
+    else:
+        data["relations"] = {name: asdict(each) for name, each in found.items()}
+        output.show(lambda: evaluation_pages(found, share), data)
     if unconverged:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -312,9 +334,9 @@ def export(
     results.make_parents(out)
     fitted = results.load_model(model)
     result: Any = fitted.result_
-    if results.is_several(fitted):
-        several.export_several(result, to, out, force=force, formulas=formulas)
-    elif to in TABLES:
+    if results.is_several(fitted) and to in GRAPHS:
+        refuse(f"--to {to} is for one relation. Export several as csv, parquet or json.")
+    if to in TABLES:
         with results.open_folder(out, force=force) as write:
             write(lambda new: write_tables(result, new, kind=to, formulas=formulas))
     elif to == "json":

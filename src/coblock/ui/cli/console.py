@@ -12,7 +12,7 @@ from functools import wraps
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import typer
 from rich.console import Console, RenderableType
@@ -21,12 +21,15 @@ from rich.table import Column
 
 from coblock.io import printable, shorten
 from coblock.io.relation_files import DescriptionError
-from coblock.model.trace import Callback, SweepRecord
+from coblock.model.trace import SweepRecord
 from coblock.ui.cli.options import OUTPUT, option, with_options
 
 if TYPE_CHECKING:
     from coblock.estimator import IRM
+    from coblock.model.multi_result import MultiRecord
+    from coblock.multi import MultiIRM
 
+Record: TypeAlias = "SweepRecord | MultiRecord"
 NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes
 LOG_INTERVAL = 2.0  # seconds between two lines of a log
 WINDOW = 12  # sweeps that a forecast is based on
@@ -66,7 +69,7 @@ class OutputOptions:
         self.show(lambda: path_line("Written: ", path), {"out": str(path)})
 
     @contextmanager
-    def progress(self, model: "IRM", fits: int | None = None) -> Iterator[list[Warning]]:
+    def progress(self, model: "IRM | MultiIRM", fits: int | None = None) -> Iterator[list[Warning]]:
         """Print progress and warnings of fits, but not that one has not converged; yield all."""
         from sklearn.exceptions import ConvergenceWarning
 
@@ -76,13 +79,14 @@ class OutputOptions:
                 self.note(str(message))
 
         caught: list[Warning] = []
-        console, fits = Console(stderr=True), fits or model.n_init
+        console = Console(stderr=True)
+        number = fits or int(getattr(model, "n_init", 1))  # MultiIRM has one start
         with warnings.catch_warnings(), ExitStack() as stack:
             warnings.showwarning = show_warning
             warnings.simplefilter("always", ConvergenceWarning)
             if not self.quiet:
-                bar = progress_bar(console, model, fits)
-                log = progress_log(fits, model.inference)
+                bar = progress_bar(console, model, number)
+                log = progress_log(number, model.inference)
                 shown = bar if console.is_terminal else nullcontext(log)
                 model.set_params(callback=stack.enter_context(shown))
                 stack.callback(model.set_params, callback=None)
@@ -113,7 +117,9 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def progress_bar(console: Console, model: "IRM", fits: int) -> Iterator[Callback]:
+def progress_bar(
+    console: Console, model: "IRM | MultiIRM", fits: int
+) -> Iterator[Callable[[Record], None]]:
     """Show a bar within the context and yield the callback that updates it."""
     wrap = Column(no_wrap=True, overflow="ellipsis")
     columns = (SpinnerColumn(), BarColumn(8), TextColumn("{task.description}", table_column=wrap))
@@ -122,7 +128,7 @@ def progress_bar(console: Console, model: "IRM", fits: int) -> Iterator[Callback
         tol = {"gibbs": 0.0, "vb": None}.get(model.inference, model.tol)
         forecast, count, lock = Forecast(tol, model.max_iter), fit_counter(fits), Lock()
 
-        def update(sweep: SweepRecord) -> None:
+        def update(sweep: Record) -> None:
             with lock:  # fits may run in several threads
                 left = forecast.seconds_left(sweep)
                 done = None if left is None else sweep.seconds / max(sweep.seconds + left, 1e-9)
@@ -134,7 +140,7 @@ def progress_bar(console: Console, model: "IRM", fits: int) -> Iterator[Callback
         yield update
 
 
-def phase_of(sweep: SweepRecord, inference: str) -> str:
+def phase_of(sweep: Record, inference: str) -> str:
     """Return what a fit does in a sweep, in words.
 
     Examples
@@ -146,22 +152,31 @@ def phase_of(sweep: SweepRecord, inference: str) -> str:
         return "sampling"
     if sweep.moved is None:
         return f"updating memberships (change {sweep.change:.0e})"
-    return "searching" if sweep.change == 2.0 * sweep.moved else "averaging over samples"
+    if isinstance(sweep, SweepRecord):
+        searching = sweep.change == 2.0 * sweep.moved
+    else:
+        searching = sweep.phase == "search"
+    return "searching" if searching else "averaging over samples"
 
 
-def progress_line(sweep: SweepRecord, inference: str) -> str:
+def progress_line(sweep: Record, inference: str) -> str:
     """Return phase, clusters and evidence of a fit under way."""
+    clusters: tuple[int, ...]
+    if isinstance(sweep, SweepRecord):
+        clusters = (sweep.row_clusters, sweep.column_clusters)
+    else:
+        clusters = sweep.clusters
     return (
-        f"{phase_of(sweep, inference)}: {sweep.row_clusters} x {sweep.column_clusters} clusters, "
+        f"{phase_of(sweep, inference)}: {' x '.join(map(str, clusters))} clusters, "
         f"evidence {sweep.bound:,.0f}, sweep {sweep.sweep}"
     )
 
 
-def progress_log(fits: int, inference: str) -> Callback:
+def progress_log(fits: int, inference: str) -> Callable[[Record], None]:
     """Return a callback that prints the first sweep, and then a line every few seconds."""
     printed, count, lock = -math.inf, fit_counter(fits), Lock()
 
-    def log(sweep: SweepRecord) -> None:
+    def log(sweep: Record) -> None:
         nonlocal printed
         with lock:
             current = count(sweep)
@@ -174,11 +189,11 @@ def progress_log(fits: int, inference: str) -> Callback:
     return log
 
 
-def fit_counter(fits: int) -> Callable[[SweepRecord], str]:
+def fit_counter(fits: int) -> Callable[[Record], str]:
     """Return a function that counts fits by their first sweeps and names the current one."""
     started = 0
 
-    def count(sweep: SweepRecord) -> str:
+    def count(sweep: Record) -> str:
         nonlocal started
         started += sweep.sweep == 1
         return f"fit {max(started, 1)} of {fits}, " if fits > 1 else ""
@@ -198,9 +213,9 @@ class Forecast:
     def __init__(self, tol: float | None, max_iter: int) -> None:
         self.tol = tol
         self.max_iter = max_iter
-        self.recent: deque[SweepRecord] = deque(maxlen=WINDOW)
+        self.recent: deque[Record] = deque(maxlen=WINDOW)
 
-    def seconds_left(self, sweep: SweepRecord) -> float | None:
+    def seconds_left(self, sweep: Record) -> float | None:
         """Record a sweep and return the seconds to the end; None if they cannot be estimated."""
         if self.recent and sweep.sweep <= self.recent[-1].sweep:
             self.recent.clear()  # another fit has started
@@ -216,7 +231,7 @@ class Forecast:
             return None  # too few sweeps for a distant end
         return per_sweep * min(left, most)
 
-    def _sweeps_left(self, first: SweepRecord, last: SweepRecord) -> float | None:
+    def _sweeps_left(self, first: Record, last: Record) -> float | None:
         """Return the number of sweeps until the change is ``tol``."""
         assert self.tol is not None
         if self.tol <= 0.0:

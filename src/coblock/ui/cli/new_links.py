@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from coblock.estimator import IRM
+    from coblock.multi import MultiIRM
 
 RelationName = Annotated[
     str | None, Option("--relation", help="Several relations: the name of one.", metavar="NAME")
@@ -43,13 +44,13 @@ def predict(
     Example:  coblock predict result new-customers.csv --out new-clusters.csv
     """
     from coblock.analysis.prediction import align, most_probable_label
-    from coblock.io.export import membership_frame
+    from coblock.io.export import make_frame, object_columns
 
     results.make_parents(out)
     fitted = results.load_model(model)
     if results.is_several(fitted):
         several.refuse_options(read_options)
-        cells = several.predict_cells(fitted, edges, relation)
+        cells = _predict_cells(fitted, edges, relation)
         _write_table(cells, out, formulas, output)
         return
     _refuse_several({"relation": relation})
@@ -69,7 +70,7 @@ def predict(
         )
     names = new.row_names or tuple(map(str, range(new.shape[0])))
     q = fitted.predict_membership(new)
-    table = membership_frame(names, most_probable_label(fitted.result_, q), q)
+    table = make_frame(object_columns(names, most_probable_label(fitted.result_, q), q))
     _write_table(table, out, formulas, output)
 
 
@@ -114,7 +115,7 @@ def recommend(
     if results.is_several(fitted):
         if rows or seen:
             refuse("--rows and --seen are for one relation. Use --at PLACE=NAME for several.")
-        table = several.rank_objects(fitted, relation, at, n)
+        table = _rank_objects(fitted, relation, at, n)
         _write_table(table, out, formulas, output)
         return
     _refuse_several({"relation": relation, "at": at})
@@ -177,3 +178,86 @@ def _page_of(table: "pl.DataFrame") -> "Table":
         cells = (f"{value:.3g}" if isinstance(value, float) else str(value) for value in line)
         page.add_row(*(Text(printable(cell)) for cell in cells))
     return page
+
+
+# Several relations
+
+
+def _choose_relation(model: "MultiIRM", relation: str | None) -> str:
+    """Return the relation to use; without a name, the only one."""
+    names = list(model.relations_)
+    if relation is None and len(names) > 1:
+        refuse(
+            f"The model has {len(names)} relations. Name one with --relation: {', '.join(names)}."
+        )
+    return names[0] if relation is None else model.result_.data.table(relation).name
+
+
+def _predict_cells(model: "MultiIRM", path: Path, relation: str | None) -> "pl.DataFrame":
+    """Return the cells of a table with their predictive means, or most probable categories."""
+    import polars as pl
+
+    from coblock.io.listing import read_frame
+
+    name = _choose_relation(model, relation)
+    table = model.result_.data.table(name)
+    frame = read_frame(path, list(table.places))
+    lost = [place for place in table.places if place not in frame.columns]
+    if lost:
+        refuse(
+            f"{path} has no column '{lost[0]}'. The columns must be the places of relation "
+            f"'{name}': {', '.join(table.places)}."
+        )
+    frame = frame.select(table.places)
+    given = {place: _as_given(model, name, place, frame[place].to_list()) for place in table.places}
+    mean = model.predict(name, **given)
+    if mean.ndim == 1:
+        return frame.with_columns(predicted_mean=pl.Series(mean))
+    categories, best = getattr(table.likelihood, "categories", ()), mean.argmax(axis=1)
+    return frame.with_columns(
+        predicted_category=pl.Series([str(categories[k]) for k in best.tolist()]),
+        predicted_probability=pl.Series(mean.max(axis=1)),
+    )
+
+
+def _rank_objects(
+    model: "MultiIRM", relation: str | None, at: list[str] | None, n: int
+) -> "pl.DataFrame":
+    """Return the objects with the largest predictive mean at the place that is not given."""
+    import polars as pl
+
+    name = _choose_relation(model, relation)
+    places = model.result_.data.table(name).places
+    given: dict[str, Any] = {}
+    for text in at or ():
+        place, equals, each = text.partition("=")
+        if not equals or place not in places or place in given:
+            refuse(
+                f"--at {text!r} must be PLACE=NAME, each place once. The places of relation "
+                f"'{name}' are: {', '.join(places)}."
+            )
+        given[place] = _as_given(model, name, place, [each])[0]
+    if len(given) != len(places) - 1:
+        refuse(
+            f"Relation '{name}' has the places {', '.join(places)}. Give all but one with --at "
+            "PLACE=NAME; the objects at the other place are listed."
+        )
+    found = model.rank(name, n, **given)
+    columns = {
+        "rank": list(range(1, len(found) + 1)),
+        "name": [str(each) for each, _ in found],
+        "mean": [value for _, value in found],
+    }
+    return pl.DataFrame(columns)
+
+
+def _as_given(model: "MultiIRM", relation: str, place: str, names: list[Any]) -> list[Any]:
+    """Return names as they are, and positions of objects without names as numbers."""
+    data = model.result_.data
+    table = data.table(relation)
+    if data.domains[table.domains[table.places.index(place)]].names is not None:
+        return [str(name) for name in names]
+    wrong = [name for name in names if not str(name).isdecimal()]
+    if wrong:
+        refuse(f"The objects at place '{place}' have no names, but positions from 0.")
+    return [int(name) for name in names]

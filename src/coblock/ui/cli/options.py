@@ -28,7 +28,6 @@ EDGES_HELP = (
     ".sqlite, .duckdb, .json, .jsonl, .nt, .mtx, .npz, .graphml or .gml; file.db::table; - for "
     "text from standard input."
 )
-EdgesFile = Annotated[Path, Argument(help=EDGES_HELP, metavar="EDGES")]
 FitFile = Annotated[
     Path | None,
     Argument(
@@ -294,7 +293,7 @@ class ReportOptions:
 
     def read(self) -> dict[str, Any]:
         """Read the files; return the options of :func:`~coblock.analysis.description.describe`."""
-        from coblock.io.cluster_files import read_labels, read_names
+        from coblock.io.export import read_labels, read_names
 
         return {
             "names": None if self.names is None else read_names(self.names),

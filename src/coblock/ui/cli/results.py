@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
@@ -71,10 +71,29 @@ def make_parents(path: Path | None) -> None:
         atomic.make_parents(path)
 
 
-def fill_folder(
-    model: "IRM", found: "Description", *, title: str, formulas: bool = False
-) -> "Fill":
-    """Return a function that writes model, reports and tables to a folder."""
+def fit_model(
+    model: "IRM | MultiIRM", data: Any, output: OutputOptions, advice: str | None = None
+) -> None:
+    """Fit a model, or go on from its checkpoint, which is kept; Ctrl-C stops after a sweep."""
+    if Path(str(model.checkpoint)).exists():
+        output.note(f"The fit goes on from {model.checkpoint}, where it was interrupted.")
+    with output.progress(model), interruptible(model, advice):
+        model._fit(data, keep=True)
+
+
+def write_result(
+    model: "IRM | MultiIRM",
+    found: "Description | None",
+    out: Path,
+    write: Callable[["Fill"], None],
+    *,
+    title: str,
+    formulas: bool = False,
+) -> None:
+    """Write model, reports and tables to a folder; remove an earlier result and the checkpoint.
+
+    ``found`` is what is said about one relation; several have none.
+    """
     from coblock.io.atomic import write_atomic
     from coblock.io.export import to_csv, write_tables
     from coblock.ui.report import write_report
@@ -83,27 +102,45 @@ def fill_folder(
         import polars as pl
 
         model.save(staging / MODEL)
-        write_tables(found.result, staging, formulas=formulas)
-        tables = (found.table(), found.feature_table(), found.tree_table())
-        for name, table in zip(DESCRIPTIONS, tables, strict=True):
-            frame = pl.DataFrame(table, infer_schema_length=None)
-            write_atomic(staging / name, to_csv(frame, formulas=formulas))
+        write_tables(model.result_ if found is None else found.result, staging, formulas=formulas)
         for name in (REPORT, MARKDOWN):
-            write_report(found, staging / name, settings=model.get_params(deep=False), title=title)
+            given = model.get_params(deep=False)
+            write_report(found or model.result_, staging / name, settings=given, title=title)
+        if found is not None:
+            tables = (found.table(), found.feature_table(), found.tree_table())
+            for name, table in zip(DESCRIPTIONS, tables, strict=True):
+                frame = pl.DataFrame(table, infer_schema_length=None)
+                write_atomic(staging / name, to_csv(frame, formulas=formulas))
 
-    return fill
+    stale = _files_in(out).difference(files_of(model))
+    write(fill)
+    for name in stale:
+        (out / name).unlink(missing_ok=True)
+    if model.checkpoint is not None:
+        Path(model.checkpoint).unlink(missing_ok=True)
 
 
-def files_of(model: "IRM") -> list[str]:
-    """Return the names of the files of a result."""
+def files_of(model: Any) -> list[str]:
+    """Return the names of the files of a result of one or several relations."""
+    from coblock.io.export import file_stems
+
+    if is_several(model):
+        domains = [f"{stem}.csv" for stem in file_stems(model.result_.data.domain_names)]
+        return [MODEL, REPORT, MARKDOWN, *domains, "blocks.csv", "trace.csv"]
     repeated = model.result_.relation.repeated
     return [name for name in FILES if name != COLUMNS or not repeated]
 
 
-def remove_stale(model: "IRM", folder: Path) -> None:
-    """Remove a file of an earlier result that this one does not have."""
-    if COLUMNS not in files_of(model):
-        (folder / COLUMNS).unlink(missing_ok=True)
+def _files_in(folder: Path) -> set[str]:
+    """Return the names that files of an earlier result in a folder have."""
+    from coblock.io.container import has_format
+    from coblock.io.model_file import MULTI_FORMAT, ModelFileError
+
+    names = set(FILES)
+    if has_format(folder / MODEL, MULTI_FORMAT):
+        with suppress(ModelFileError):  # it may be damaged, and is replaced
+            names.update(files_of(load_model(folder)))
+    return names
 
 
 def load_model(path: Path) -> Any:
@@ -122,7 +159,7 @@ def is_several(model: object) -> bool:
     return isinstance(model, MultiIRM)
 
 
-def result_data(model: "IRM", found: "Description", folder: Path) -> Mapping[str, object]:
+def result_data(model: "IRM", found: "Description", folder: Path) -> dict[str, object]:
     """Return the numbers of a fitted model and the paths of its files, for ``--json``."""
     relation, made = model.result_.relation, found.composition
     K1, K2 = found.result.n_clusters
@@ -135,24 +172,51 @@ def result_data(model: "IRM", found: "Description", folder: Path) -> Mapping[str
         "unseen": int(relation.n_unseen),
         "row_clusters": K1,
         "column_clusters": K2,
+        **_fit_data(model, folder),
+        "log_evidence": float(found.result.log_evidence),
+        "stability": model.stability_,
+    }
+
+
+def several_data(model: "MultiIRM", folder: Path) -> dict[str, object]:
+    """Return the numbers of a model of several relations, for ``--json``."""
+    domains = {
+        name: {"objects": int(found.labels.size), "clusters": found.n_clusters}
+        for name, found in model.domains_.items()
+    }
+    relations = {
+        name: {
+            "places": found.places,
+            "likelihood": found.likelihood,
+            "log_evidence": float(found.log_evidence),
+        }
+        for name, found in model.relations_.items()
+    }
+    return {"domains": domains, "relations": relations, **_fit_data(model, folder)}
+
+
+def _fit_data(model: "IRM | MultiIRM", folder: Path) -> dict[str, object]:
+    return {
         "converged": bool(model.converged_),
         "sweeps": model.n_iter_,
         "seconds": model.result_.trace[-1].seconds,
-        "log_evidence": float(found.result.log_evidence),
-        "stability": model.stability_,
+        "log_evidence": float(model.log_evidence_),
         "files": {name: str(folder / name) for name in files_of(model)},
     }
 
 
 def show_result(
-    model: "IRM",
-    described: "Description",
+    model: "IRM | MultiIRM",
+    found: "Description | None",
     out: Path,
     output: OutputOptions,
-    found: dict[str, object],
+    read: dict[str, object] | None = None,
 ) -> None:
-    """Print the result of a fit; exit with code 1 if its method converges and it has not."""
-    from coblock.ui.terminal import result_page
+    """Print the result of a fit; exit with code 1 if its method converges and it has not.
+
+    ``read`` is what ``--json`` says of the file that was read.
+    """
+    from coblock.ui.terminal import result_page, several_page
 
     complete = model.converged_ or model.inference == "gibbs" or model.tol == 0.0
     if not complete:
@@ -161,8 +225,12 @@ def show_result(
             "trace.csv has the change in each sweep. For a better result, fit with a larger "
             f"--max-iter (it was {model.max_iter:,}) or --tol."
         )
-    data = {**result_data(model, described, out), **found}
-    output.show(lambda: result_page(model, described, out / REPORT), data)
+    report: Path = out / REPORT
+    if found is None:
+        output.show(lambda: several_page(model, report), several_data(model, out))
+    else:
+        data = result_data(model, found, out) | (read or {})
+        output.show(lambda: result_page(model, found, report), data)
     if not complete:
         raise typer.Exit(NOT_CONVERGED)
 

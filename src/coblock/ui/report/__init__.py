@@ -1,7 +1,6 @@
 """Render a fitted model as one HTML page that needs no network, and as a view for notebooks."""
 
 import hashlib
-import json
 import math
 from base64 import b64encode
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from coblock.inference.settings import SEARCH
 from coblock.io import quantity
 from coblock.io.atomic import write_atomic
 from coblock.io.export import object_names
+from coblock.model.multi_result import MultiResult
 from coblock.model.relation import BinaryRelation
 from coblock.model.result import Result
 from coblock.ui import style
@@ -49,7 +49,7 @@ SCRIPTS = ("core", "zoom", "picture", "map", "members", "panel", "search", "char
 
 
 def write_report(
-    found: Description | Result,
+    found: Description | Result | MultiResult,
     path: str | Path,
     *,
     settings: Mapping[str, object],
@@ -57,34 +57,45 @@ def write_report(
 ) -> None:
     """Write the report of a fit: one HTML file that needs no network, or Markdown (``.md``).
 
-    ``settings`` are the parameters of the fit by name. The default title is the relation's size.
-    An existing file is replaced; after an error it is unchanged.
+    ``settings`` are the parameters of the fit by name. The default title is the relation's size,
+    or the numbers of relations and domains. An existing file is replaced; after an error it is
+    unchanged.
     """
-    path = check_page(path)
-    found = describe(found) if isinstance(found, Result) else found
-    if path.suffix == ".md":
-        page = render_markdown(found, title=title or default_title(found.result))
+    from coblock.ui.report import multi
+
+    path = Path(path)
+    _check_page(path)
+    found, markdown = describe(found) if isinstance(found, Result) else found, path.suffix == ".md"
+    title = title or default_title(found)
+    if isinstance(found, MultiResult) and markdown:
+        page = multi.render_multi_markdown(found, title)
+    elif isinstance(found, MultiResult):
+        page = multi.render_multi(found, settings, title)
+    elif markdown:
+        page = render_markdown(found, title=title)
     else:
         page = render(found, settings=settings, title=title)
     write_atomic(path, page.encode("utf-8", "replace"))
 
 
-def check_page(path: str | Path) -> Path:
-    """Return the path of a page; refuse a folder, and a path in a folder that does not exist."""
-    path = Path(path)
+def _check_page(path: Path) -> None:
+    """Refuse a folder, and a path in a folder that does not exist."""
     if path.is_dir():
         msg = f"{path} is a folder, not a file. Name a file in it, such as {path / 'report.html'}."
         raise IsADirectoryError(msg)
     if not path.parent.is_dir():
         msg = f"The folder {path.parent} does not exist. Create it, or choose another folder."
         raise FileNotFoundError(msg)
-    return path
 
 
-def default_title(result: Result) -> str:
-    """Return the size of the relation in words."""
-    nouns = ("object",) if result.relation.repeated else ("row", "column")
-    pairs = zip(result.relation.sizes, nouns, strict=True)
+def default_title(found: Description | MultiResult) -> str:
+    """Return the size of the relation in words, or how many relations and domains there are."""
+    if isinstance(found, MultiResult):
+        domains, relations = len(found.data.domains), len(found.data.tables)
+        return f"{quantity(relations, 'relation')} over {quantity(domains, 'domain')}"
+    relation = found.result.relation
+    nouns = ("object",) if relation.repeated else ("row", "column")
+    pairs = zip(relation.sizes, nouns, strict=True)
     return " × ".join(quantity(size, noun) for size, noun in pairs)
 
 
@@ -105,7 +116,7 @@ def render(
     names = content.pack_names(result, max(room, content.MAX_BYTES // 4))
     ratio = relation.shape[1] / relation.shape[0]
     return load_template("report.html.j2").render(
-        page_frame(title or default_title(result), wrap_scripts(*SCRIPTS), settings),
+        page_frame(title or default_title(found), wrap_scripts(*SCRIPTS), settings),
         result=result,
         state=state,
         single=describe_structure(result),
@@ -126,7 +137,7 @@ def render(
         unseen_colour=to_hex(style.UNSEEN),
         charts=charts,
         frame=figures.FRAME,
-        data=_json(_page_data(result, charts)),
+        data=_page_data(result, charts),
         packed=packed,
         names=names,
         seed=next((str(settings[key]) for key in SEEDS if key in settings), None),
@@ -261,6 +272,7 @@ def load_template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": percent, "quantity": quantity}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment.get_template(name)
 
 
@@ -292,11 +304,3 @@ def _cells_per_pixel(relation: BinaryRelation) -> str | None:
     if max(sizes) == 1.0:
         return None
     return " × ".join(f"{size:,.0f}" if size >= 10 else f"{size:.2g}" for size in sizes)
-
-
-def _json(data: object) -> Markup:
-    """Return JSON for a script element; none of its characters can end the element."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII only
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)

@@ -2,8 +2,7 @@
 
 import re
 
-from coblock.analysis import typical_members
-from coblock.analysis.description import Description
+from coblock.analysis.description import Description, typical_members
 from coblock.analysis.explain import Profile, describe_certainty, describe_structure, shown_name
 from coblock.io import printable, quantity
 from coblock.io.export import object_names

@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coblock.io import quantity
-from coblock.io.atomic import write_atomic
 from coblock.io.export import file_stems
 from coblock.kernels import Floats
 from coblock.model.dataset import Table
@@ -16,7 +14,7 @@ from coblock.model.likelihoods.categorical import Categorical
 from coblock.model.multi_result import MultiResult, block_means
 from coblock.ui import style
 from coblock.ui.plots import FROM_ZERO
-from coblock.ui.report import MAX_TITLE, check_page, load_template, page_frame, wrap_scripts
+from coblock.ui.report import MAX_TITLE, load_template, page_frame, wrap_scripts
 from coblock.ui.report.markdown import escape
 from coblock.ui.style import STEPS, percent
 
@@ -52,30 +50,7 @@ class BlockLine:
     shade: int
 
 
-def write_multi_report(
-    result: MultiResult,
-    path: str | Path,
-    *,
-    settings: Mapping[str, object],
-    title: str | None = None,
-) -> None:
-    """Write the report: one HTML file that needs no network, or Markdown (``.md``)."""
-    path = check_page(path)
-    title = title or multi_title(result)
-    if path.suffix == ".md":
-        page = render_multi_markdown(result, title=title)
-    else:
-        page = render_multi(result, settings=settings, title=title)
-    write_atomic(path, page.encode("utf-8", "replace"))
-
-
-def multi_title(result: MultiResult) -> str:
-    """Return the numbers of domains and relations in words."""
-    domains, relations = len(result.data.domains), len(result.data.tables)
-    return f"{quantity(relations, 'relation')} over {quantity(domains, 'domain')}"
-
-
-def render_multi(result: MultiResult, *, settings: Mapping[str, object], title: str) -> str:
+def render_multi(result: MultiResult, settings: Mapping[str, object], title: str) -> str:
     """Return the HTML of the report."""
     return load_template("multi.html.j2").render(
         page_frame(title, wrap_scripts("multi"), settings),
@@ -215,7 +190,7 @@ def _heat_map(blocks: list[BlockLine], shape: tuple[int, ...]) -> dict[str, Any]
     }
 
 
-def render_multi_markdown(result: MultiResult, *, title: str) -> str:
+def render_multi_markdown(result: MultiResult, title: str) -> str:
     """Return the report as Markdown: domains with their clusters, then relations."""
     lines = [
         f"# {escape(style.truncate(title, MAX_TITLE))}",
