@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coblock.kernels import Floats, Incidence, Indices, inlined, inner, kernel
-from coblock.kernels.gibbs import crp_log_prior
+from coblock.kernels.gibbs import crp_log_prior, draw
 from coblock.kernels.poisson import gamma_marginal
 from coblock.kernels.special import log, log_rising
 
@@ -329,14 +329,7 @@ def sweep_objects(
                 probability[i, which[w]] += math.exp(score[w] - highest) / weight
             new = old
         if uniform.size > 0:
-            left = uniform[i] * weight
-            for w in range(which.size):
-                chance = math.exp(score[w] - highest)
-                if chance > 0.0:
-                    new = which[w]
-                    left -= chance
-                    if left < 0.0:
-                        break
+            new = which[draw(score, uniform[i])]
         label[i] = new
         shift_object(t, cells, i, found, new, 1.0)
     return total

@@ -150,7 +150,9 @@ def gather_cells(domain: DomainView, label_other: Indices, i: int, cells: Object
 
 
 @inlined
-def screen(tables: ScreenTables, m_other: Floats, cells: ObjectCells, repeated: bool) -> float:
+def screen(  # noqa: PLR0912 - a function that takes a row of a table for each cluster is slower
+    tables: ScreenTables, m_other: Floats, cells: ObjectCells, repeated: bool
+) -> float:
     """Write rounded scores of all clusters; return how far they may be from the exact ones.
 
     Arrays are copied in loops: with an assignment that may raise, Numba counts the references to
