@@ -161,14 +161,14 @@ def has_gained(before: float, after: float, share: float) -> bool:
 def climb_from(start: Partition, engine: Engine) -> Partition:
     """Return a partition after a few rounds of best-label sweeps and merges, to compare starts.
 
-    No sweep changes the labels where each domain is one cluster.
+    Neither changes the labels where each domain is one cluster.
     """
     partition = start.copy()
     for _ in range(SEARCH.start_rounds):
         if max(m.size for m in partition.m) > 1:
             engine.sweep_labels(partition)
-        partition.drop_empty()
-        for d in range(len(partition.labels)):
-            merge(partition, d, engine)
+            partition.drop_empty()
+            for d in range(len(partition.labels)):
+                merge(partition, d, engine)
         partition.learn()
     return partition
