@@ -27,10 +27,10 @@ collect_ignore = POSIX_ONLY if os.name != "posix" else []
 # Files that take long, the longest first: of two workers, none is left with one of them at the end.
 # The first two compile different kernels; files that compile the same ones are not neighbours.
 LONGEST = (
-    "multi", "checkpoint", "distributed", "estimator", "recovery", "distributed_sums", "degrees",
-    "pages", "distributed_contract", "regimes", "multi_inference", "kernels", "distributed_multi",
-    "multi_checkpoint", "multi_degrees", "paper", "distributed_labels", "commands", "multi_cli",
-    "memory", "posterior", "report", "browser", "engine", "moves",
+    "multi", "checkpoint", "distributed", "estimator", "pages", "degrees", "distributed_labels",
+    "regimes", "distributed_contract", "multi_inference", "recovery", "distributed_multi", "paper",
+    "distributed_copies", "commands", "distributed_sums", "multi_cli", "memory", "multi_checkpoint",
+    "kernels", "multi_degrees", "posterior", "report", "browser", "engine", "moves",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from scipy.stats import gamma
 import reference
 import single_updates
 from coblock.inference.variational import exact_bound, second_order_state
-from coblock.kernels import gather, gibbs, vb
+from coblock.kernels import gather, gibbs, second_order, vb
 from coblock.kernels.cvb0 import fold_in_all
 from coblock.kernels.memberships import remove_members, stick_log_prior
 from coblock.model.blocks import Blocks
@@ -31,7 +31,7 @@ def update_cvb0(state: SoftState, d: int, i: int) -> tuple[float, float]:
 
 def update_second_order(sides, V, state, d: int, i: int, *, exact: bool) -> tuple[float, float]:
     ends = sides[d], sides[-1 - d]
-    return single_updates.update_second_order(exact, *ends, state.tables(), V, i, d == 1)
+    return second_order.update_one(exact, *ends, state.tables(), V, i, d == 1)
 
 
 def posterior(log_weight: np.ndarray) -> tuple[np.ndarray, float]:

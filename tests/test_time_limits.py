@@ -42,10 +42,11 @@ WAIT = "threading.Event().wait()"
 def test_a_process_that_waits_for_ever_ends(limit, seconds, fixture, body, daemon, ends, tmp_path):
     path, settings = tmp_path / "test_file.py", {"fixture": fixture, "body": body, "daemon": daemon}
     path.write_text(FILE.format(limit=limit, seconds=seconds, **settings), encoding="utf-8")
+    (tmp_path / "pytest.ini").touch()  # nothing above this folder is read
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     command = [sys.executable, "-m", "pytest", "-p", "time_limits", "-p", "no:cacheprovider"]
-    command += ["-c", os.devnull, "--rootdir", str(tmp_path), str(path)]
+    command += ["-c", str(tmp_path / "pytest.ini"), str(path)]
     ran = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=60, check=False
     )

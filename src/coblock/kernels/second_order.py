@@ -264,15 +264,28 @@ def shift_own_variances(
                 V[mask, k, l] = max(V[mask, k, l] + weight * part, 0.0)
 
 
+@inner
+def seen_from(blocks: BlockTables, V: Floats, turned: bool) -> tuple[BlockTables, Floats]:
+    """Return views of tables and variances from the rows, or from the columns if ``turned``.
+
+    They have one type, so that what they are passed to is compiled once.
+    """
+    tables, variances = strided(blocks), V[:, ::1, ::1]
+    flipped, V_flipped = transposed(tables), variances.transpose((0, 2, 1))
+    return (flipped, V_flipped) if turned else (tables, variances)
+
+
 @kernel
 def update_one(
-    exact: bool, here: Side, there: Side, blocks: BlockTables, V: Floats, i: int
+    exact: bool, here: Side, there: Side, blocks: BlockTables, V: Floats, i: int, turned: bool
 ) -> tuple[float, float]:
     """Update the memberships of object ``i``; return its log normaliser and entropy.
 
     ``V`` holds the variances of links, non-links and seen cells, (3, K, K of the others).
+    ``turned`` is whether the object is a column, which sees the tables from the other end.
     """
     domain = here.domain
+    blocks, V = seen_from(blocks, V, turned)
     q_i = domain.q[i]
     sums = gather_cell_sums(domain, there.domain, i)
     remove_members(domain.m, q_i)
@@ -295,12 +308,9 @@ def add_all(
 ) -> None:
     """Add all objects of one domain, with memberships ``q``, to tables without them.
 
-    ``turned`` is whether they are the columns, which see the tables from the other end.
+    ``turned`` is whether they are the columns.
     """
-    blocks, V = strided(blocks), V[:, ::1, ::1]
-    flipped, V_flipped = transposed(blocks), V.transpose((0, 2, 1))
-    if turned:
-        blocks, V = flipped, V_flipped
+    blocks, V = seen_from(blocks, V, turned)
     for i in range(q.shape[0]):
         here.domain.q[i] = q[i]
         here.domain.hard[i] = hard_label(q[i])
@@ -320,16 +330,14 @@ def sweep(
     Rows and columns interleave. With repeated places ``columns`` is ``rows``.
     """
     leave_one_out, entropy = 0.0, 0.0
-    tables, V = strided(blocks), V[:, ::1, ::1]
-    flipped, V_flipped = transposed(tables), V.transpose((0, 2, 1))
     n_rows = rows.domain.q.shape[0]
     n_columns, row = 0 if rows.domain.repeated else columns.domain.q.shape[0], 0
     for t in range(n_rows + n_columns):
         if next_is_row(row, t - row, n_rows, n_columns):
-            result = update_one(exact, rows, columns, tables, V, row)
+            result = update_one(exact, rows, columns, blocks, V, row, False)
             row += 1
         else:
-            result = update_one(exact, columns, rows, flipped, V_flipped, t - row)
+            result = update_one(exact, columns, rows, blocks, V, t - row, True)
         leave_one_out += result[0]
         entropy += result[1]
     return leave_one_out, entropy
