@@ -249,7 +249,7 @@ def test_clusters_shrink_and_stay_in_descending_order(senate):
 def posterior_of(relation: BinaryRelation, labels: list[np.ndarray], *, averages: bool = True):
     partition = Partition.from_labels(relation, labels)
     engine = LocalEngine(Schedule(64))
-    return PosteriorAverage(partition, np.random.default_rng(0), engine, averages)
+    return PosteriorAverage(partition, np.random.default_rng(0), engine, averages=averages)
 
 
 def noisy_labels(drawn, share: float) -> list[np.ndarray]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from coblock.inference.engine import largest_change
 from coblock.inference.phase import Clock, Outcome
+from coblock.inference.posterior import SampledAverage
 from coblock.inference.settings import SEARCH
 from coblock.inference.singular import NormalisedLinks, scaled_singular_vectors, whole_table
 from coblock.inference.start import k_means_labels, thread_pools
@@ -240,43 +240,15 @@ def least_gain(evidence: float) -> float:
 
 
 @dataclass(slots=True)
-class DegreeAverage:
+class DegreeAverage(SampledAverage[DegreePartition]):
     """Memberships under the corrected model, averaged around the partition that was found.
 
-    As for the plain model, one half is given the partition and one half is given partitions that
-    are sampled from there, sweep after sweep. Blocks, shapes, and the counts that links act as stay
-    those of the partition found. Relations so large that few sweeps are affordable are not sampled.
+    The counts that links act as stay those of this partition.
     """
 
-    partition: DegreePartition  # the best one, which is published
+    partition: DegreePartition
     rng: np.random.Generator
-    averages: bool = True  # otherwise the memberships are those given the partition
-    number: int = 0
-    mode_q: list[Floats] | None = None  # memberships given the partition
     sample: list[Indices] | None = None  # labels of the last sample
-    sample_sum: list[Floats] | None = None  # sum of the memberships given the samples
-    samples: int = 0
-    change: float = 0.0  # of the averages by the last sample
-
-    @property
-    def finished(self) -> bool:
-        """Whether all samples have been drawn."""
-        return self.mode_q is not None and self.samples == self.samples_wanted
-
-    @property
-    def converged(self) -> bool:
-        """Whether the last sample changed the averages by less than the tolerance."""
-        return self.finished and self.change < SEARCH.average_tol
-
-    @property
-    def may_stop(self) -> bool:
-        """Whether the stop rule of the fit applies: this phase has a tolerance of its own."""
-        return False
-
-    @property
-    def samples_wanted(self) -> int:
-        """Number of samples in the average."""
-        return SEARCH.samples(sum(self.partition.relation.sizes)) if self.averages else 0
 
     def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
         """Yield a record after each sweep; the first one gives the memberships of the partition."""
@@ -290,10 +262,7 @@ class DegreeAverage:
 
     def outcome(self) -> Outcome:
         """Return the partition with the memberships averaged so far."""
-        q = self.mode_q or conditional_memberships(self.partition)
-        if self.sample_sum is not None:
-            pairs = zip(q, self.sample_sum, strict=True)
-            q = [0.5 * (mode + total / self.samples) for mode, total in pairs]
+        q = self.memberships() or conditional_memberships(self.partition)
         return corrected_outcome(self.partition, q)
 
     def _sweep(self) -> tuple[float, float]:
@@ -310,9 +279,7 @@ class DegreeAverage:
         before = [label.copy() for label in sampled.labels]
         uniform = [self.rng.random(size) for size in sampled.relation.sizes]
         leave_one_out = sweep_degrees(sampled, uniform=uniform, probability=self.sample_sum)
-        self.samples += 1
-        counts = (max(self.samples - 1, 1), self.samples)
-        self.change = 0.5 * largest_change(old, self.sample_sum, counts)  # they are half of it
+        self.count_sample(old)
         return fraction_moved(before, sampled.labels), leave_one_out
 
     def _sampled(self) -> DegreePartition:

@@ -160,12 +160,12 @@ class Start:
         """Return posterior averaging around the partition of a search."""
         averages, engine = self.settings.averages, self.engine
         if before.corrected is not None:
-            return DegreeAverage(before.corrected, self.rng, averages)
+            return DegreeAverage(before.corrected, self.rng, averages=averages)
         assert before.partition is not None
         if averages and engine.schedule.is_sequential(self.relation.sizes):
             modes = (before.partition, before.modes)
             return PosteriorChains.from_modes(*modes, self.rng, engine, self._limits())
-        return PosteriorAverage(before.partition, self.rng, engine, averages)
+        return PosteriorAverage(before.partition, self.rng, engine, averages=averages)
 
     def _degree_starts(self, before: Outcome) -> list[list[Indices]]:
         """Return the labels that climbs under the corrected model start from (DEGREES D6).

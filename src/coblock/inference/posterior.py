@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -11,10 +12,13 @@ from coblock.inference.gibbs import sample_hyperparameters, split_and_merge
 from coblock.inference.phase import Clock, Outcome, label_record
 from coblock.inference.settings import SEARCH
 from coblock.kernels import Floats, Indices
+from coblock.model.degrees import DegreePartition
 from coblock.model.labels import fraction_moved
 from coblock.model.partition import Partition
 from coblock.model.result import Sample, fraction_apart, match_memberships
 from coblock.model.trace import SweepRecord
+
+Found = TypeVar("Found", Partition, DegreePartition)
 
 
 @dataclass(slots=True)
@@ -137,25 +141,20 @@ class PosteriorChains:
         self.change = max(largest, self.change * (count - 1) / count)
 
 
-@dataclass(slots=True)
-class PosteriorAverage:
-    """Memberships of each object given the labels of the others, averaged around a partition.
+@dataclass(slots=True, kw_only=True)
+class SampledAverage(Generic[Found]):
+    """Memberships averaged around a partition: what the phases of both models share (eq:ACVB).
 
-    Soft sweeps from the partition would leave it: their counts drift to less evidence. Labels
-    that the memberships contradict are tried and accepted if the evidence rises, until none
-    changes. Then labels are sampled in batches, sweep after sweep, and memberships are averaged
-    (eq:ACVB): one half is given the partition itself, so that its labels stay, and one half is
-    given the samples. The clusters and the hyperparameters stay. Relations so large that few
-    sweeps are affordable are not sampled; their memberships are given the partition.
+    One half is given the partition itself, so that its labels stay, and one half is given
+    partitions that are sampled from there, sweep after sweep. The clusters and the hyperparameters
+    stay. Relations so large that few sweeps are affordable are not sampled; their memberships are
+    given the partition.
     """
 
-    partition: Partition
-    rng: np.random.Generator
-    engine: Engine
+    partition: Found  # the one that is published
     averages: bool = True  # otherwise the memberships are those given the partition
     number: int = 0
     mode_q: list[Floats] | None = None  # memberships given the partition, once it is stable
-    sample: Partition | None = None  # the last sample
     sample_sum: list[Floats] | None = None  # sum of the memberships given the samples
     samples: int = 0
     change: float = 0.0  # of the averages by the last sample
@@ -180,6 +179,35 @@ class PosteriorAverage:
         """Number of samples in the average."""
         return SEARCH.samples(sum(self.partition.relation.sizes)) if self.averages else 0
 
+    def memberships(self) -> list[Floats] | None:
+        """Return the averages so far, or None before the labels are stable."""
+        if self.mode_q is None or self.sample_sum is None:
+            return self.mode_q
+        pairs = zip(self.mode_q, self.sample_sum, strict=True)
+        return [0.5 * (mode + total / self.samples) for mode, total in pairs]
+
+    def count_sample(self, before: list[Floats]) -> None:
+        """Count a sample that has been added to the sum, which was ``before``."""
+        self.samples += 1
+        assert self.sample_sum is not None
+        counts = (max(self.samples - 1, 1), self.samples)
+        self.change = 0.5 * largest_change(before, self.sample_sum, counts)  # they are half of it
+
+
+@dataclass(slots=True)
+class PosteriorAverage(SampledAverage[Partition]):
+    """Memberships of each object given the labels of the others, averaged around a partition.
+
+    Soft sweeps from the partition would leave it: their counts drift to less evidence. Labels
+    that the memberships contradict are tried and accepted if the evidence rises, until none
+    changes. Then labels are sampled in batches.
+    """
+
+    partition: Partition
+    rng: np.random.Generator
+    engine: Engine
+    sample: Partition | None = None  # the last sample
+
     def sweeps(self, clock: Clock) -> Iterator[SweepRecord]:
         """Yield a record after each sweep."""
         while not self.finished:
@@ -195,15 +223,8 @@ class PosteriorAverage:
 
     def outcome(self) -> Outcome:
         """Return the partition with the memberships averaged so far."""
-        q = self._memberships() or self.engine.conditional_memberships(self.partition)
+        q = self.memberships() or self.engine.conditional_memberships(self.partition)
         return Outcome(self.partition.hyper, q, self.partition)
-
-    def _memberships(self) -> list[Floats] | None:
-        """Return the averages so far, or None before the labels are stable."""
-        if self.mode_q is None or self.sample_sum is None:
-            return self.mode_q
-        pairs = zip(self.mode_q, self.sample_sum, strict=True)
-        return [0.5 * (mode + total / self.samples) for mode, total in pairs]
 
     def _improve_labels(self) -> tuple[Partition, float, float]:
         """Take the best label of every object if the evidence rises by that, or keep all.
@@ -235,7 +256,5 @@ class PosteriorAverage:
         before = [labels.copy() for labels in self.sample.labels]
         uniform = UniformDraws.take(self.rng, sum(self.partition.relation.sizes))
         leave_one_out = self.engine.sweep_labels(self.sample, uniform, probability=self.sample_sum)
-        self.samples += 1
-        counts = (max(self.samples - 1, 1), self.samples)
-        self.change = 0.5 * largest_change(old, self.sample_sum, counts)  # they are half of it
+        self.count_sample(old)
         return self.sample, fraction_moved(before, self.sample.labels), leave_one_out
