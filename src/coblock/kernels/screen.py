@@ -31,7 +31,7 @@ from coblock.kernels.special import exp, log, log_rising_difference, unrolled_ma
 
 CANDIDATES = 4  # clusters that are scored exactly, beside the present one
 ROUNDING, NATS_PER_LINK = 0.1, 0.5  # errors of screened scores, for links beyond a second one
-NATS_REPEATED = 1.0  # the same of an object at the other end of cells
+NATS_REPEATED = 1.0  # the same with repeated places: tables contain the object at the other end
 FEW_LINKS = 16  # so many are valued by one logarithm
 
 Singles = NDArray[np.float32]
@@ -125,7 +125,8 @@ def object_cells(tables: ScreenTables) -> ObjectCells:
 def gather_cells(domain: DomainView, label_other: Indices, i: int, cells: ObjectCells) -> None:
     """Count the cells of object ``i`` by cluster; those of the last object are forgotten.
 
-    Most of the time of a sweep would go into tuples of arrays, if each link passed them on.
+    The arrays are local variables: a function that takes their tuple, called for each link, would
+    take most of the time of a sweep.
     """
     for p in range(len(domain.incidence)):
         n, hidden, touched, count = cells.n[p], cells.hidden[p], cells.touched[p], cells.touches[p]
